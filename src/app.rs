@@ -118,7 +118,7 @@ pub async fn run(options: Options, sending: Handle, remote: Handle) -> Result<()
     }
     for &controller in &options.controllers {
         // Exported from the start: a process that waits for its CRDs holds no Lease, and an alert must detect that.
-        metrics.lease_held(&options.sharding().lease(controller.lease().as_str()), false);
+        metrics.lease_held(&options.sharding().lease(controller.lease()), false);
     }
     let checker = match signals.or(installed::fits(&process.client)).await {
         Ok(checker) => checker,

@@ -28,10 +28,10 @@ impl Part {
     /// Returns a part with a Lease, which is kept until all tasks have ended, and what the controller needs.
     pub(super) fn with_lease(process: &Process, controller: Controller) -> (Self, Common) {
         let Process { options, client, metrics, gates, stop, .. } = process;
-        let (mut part, label) = (Self::default(), controller.lease());
-        let (gate, release) = (gates.add(label.as_str()), part.release.clone());
+        let (mut part, name) = (Self::default(), controller.lease());
+        let (gate, release) = (gates.add(name), part.release.clone());
         let (namespace, identity) = (options.namespace.clone(), options.identity.clone());
-        let named = Named { namespace, name: label.as_str(), sharding: options.sharding(), identity };
+        let named = Named { namespace, name, sharding: options.sharding(), identity };
         let (keeper, lease) = Keeper::new(client.clone(), named, metrics.clone(), move || gate.open());
         part.keeper.spawn(async {
             keeper.run(release).await;

@@ -96,6 +96,8 @@ mod tests {
     use tokio::task::JoinHandle;
 
     use super::*;
+    use relaybook_api::Outcome;
+    use relaybook_api::promotion::Phase;
 
     struct Running {
         address: SocketAddr,
@@ -152,6 +154,19 @@ mod tests {
         assert!(head.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8"), "{head}");
         assert!(body.contains("relaybook_deliveries_pending 3\n"), "{body}");
         assert!(server.get("/other").await.0.starts_with("HTTP/1.1 404"));
+    }
+
+    #[test]
+    fn the_words_of_the_api_have_series_from_the_start() {
+        let text = Metrics::new().encode().unwrap();
+        let outcomes =
+            Outcome::ALL.map(|outcome| format!("relaybook_deliveries_total{{outcome=\"{}\"}} 0\n", outcome.as_str()));
+        let phases = Phase::ALL.map(|phase| format!("relaybook_promotions{{phase=\"{}\"}} 0\n", phase.as_str()));
+        for series in outcomes.iter().chain(&phases) {
+            assert!(text.contains(series), "{series} is not in\n{text}");
+        }
+        assert_eq!(text.matches("relaybook_deliveries_total{").count(), outcomes.len());
+        assert_eq!(text.matches("relaybook_promotions{").count(), phases.len());
     }
 
     #[tokio::test]

@@ -18,9 +18,10 @@ use secrecy::SecretString;
 use relaybook_api::ObjectName;
 use relaybook_api::values::permalink::PageUrl;
 use relaybook_api::values::shard::{SHARD_LABEL, Sharding};
+use relaybook_core::leader;
 use relaybook_egress::{Collector, Policy, Proxy};
 use relaybook_pipelines::sets::Followed;
-use relaybook_telemetry::{Sample, logging, metrics};
+use relaybook_telemetry::{Sample, logging};
 use unseen::Unseen;
 use values::{CLUSTER_NAME, CONFIG_MAP};
 
@@ -42,11 +43,11 @@ pub enum Controller {
 
 impl Controller {
     /// Returns the Lease of this controller.
-    pub(crate) const fn lease(self) -> metrics::Lease {
+    pub(crate) const fn lease(self) -> &'static str {
         match self {
-            Self::Pipeline => metrics::Lease::Pipeline,
-            Self::Dispatch => metrics::Lease::Dispatch,
-            Self::Promote => metrics::Lease::Promote,
+            Self::Pipeline => leader::PIPELINE,
+            Self::Dispatch => leader::DISPATCH,
+            Self::Promote => leader::PROMOTE,
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::addresses::rule::Rule;
 use relaybook_api::notification::credentials::SecretKey;
 use relaybook_api::values::refs::INBOUND;
 use relaybook_api::{ObjectName, Time};
-use relaybook_telemetry::metrics::AttemptClass;
+use relaybook_telemetry::metrics::RequestClass;
 
 /// One request, or the reason why none was sent.
 #[derive(Clone, Debug)]
@@ -179,14 +179,11 @@ impl AttemptResult {
     }
 
     /// Returns the metric label of the attempt.
-    pub(super) fn class(&self) -> AttemptClass {
+    pub(super) fn class(&self) -> RequestClass {
         match self {
-            Self::Answered { status: 200..=299, .. } => AttemptClass::Success,
-            Self::Answered { status: 300..=399, .. } => AttemptClass::Redirect,
-            Self::Answered { status: 400..=499, .. } => AttemptClass::Refused,
-            Self::Answered { .. } => AttemptClass::ServerError,
-            Self::NotSent(_) => AttemptClass::NotSent,
-            Self::Failed(_) => AttemptClass::Network,
+            Self::Answered { status, .. } => RequestClass::answered(*status),
+            Self::NotSent(_) => RequestClass::NotSent,
+            Self::Failed(_) => RequestClass::Network,
         }
     }
 }

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 
 use super::labels::Standing;
@@ -32,14 +32,6 @@ impl Share {
     pub const MOST: usize = 100;
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Labels {
-    // Not `namespace`, because Prometheus uses that label for the namespace of the pod.
-    pipeline_namespace: String,
-    notification: String,
-    state: Standing,
-}
-
 /// The metric family; cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ByNotification(Arc<Mutex<Vec<Share>>>);
@@ -56,11 +48,11 @@ impl Collector for ByNotification {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let help = "Deliveries of a notification that are pending, or parked and kept";
         let mut family = encoder.encode_descriptor("notification_deliveries", help, None, MetricType::Gauge)?;
-        for share in self.0.lock().clone() {
-            for (state, count) in [(Standing::Pending, share.pending), (Standing::Parked, share.parked)] {
-                let (pipeline_namespace, notification) = (share.namespace.clone(), share.notification.clone());
-                let labels = Labels { pipeline_namespace, notification, state };
-                family.encode_family(&labels)?.encode_gauge(&count)?;
+        for Share { namespace, notification, pending, parked } in self.0.lock().clone() {
+            // Not `namespace`, because Prometheus uses that label for the namespace of the pod.
+            let names = [("pipeline_namespace", namespace), ("notification", notification)];
+            for (state, count) in [(Standing::Pending, pending), (Standing::Parked, parked)] {
+                family.encode_family(&(names.clone(), state))?.encode_gauge(&count)?;
             }
         }
         Ok(())

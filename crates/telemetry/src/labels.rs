@@ -1,54 +1,42 @@
-//! The label values of metrics: closed sets, so that the number of series is known at compile time.
+//! The labels of metrics: closed sets, so that the number of series is known at compile time.
 
 use std::fmt;
 
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
+use prometheus_client::encoding::{EncodeLabelSet, LabelSetEncoder};
 
-/// A closed set of label values: an enum whose variants have one word each.
-macro_rules! label_value {
-    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident => $word:literal),+ $(,)? }) => {
-        $(#[$doc])*
+/// A label with a closed set of values: an enum whose variants have one word each. Two of them in a tuple are two labels.
+macro_rules! label {
+    ($(#[$meta:meta])* $key:literal: $name:ident { $($(#[$about:meta])* $value:ident => $word:literal,)+ }) => {
+        $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum $name {
-            $($(#[$variant_doc])* $variant),+
+            $($(#[$about])* $value,)+
         }
 
         impl $name {
             /// All values.
-            pub const ALL: &[Self] = &[$(Self::$variant),+];
+            pub const ALL: [Self; [$($word),+].len()] = [$(Self::$value),+];
 
             /// The value of the label.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $word),+ }
+                match self {
+                    $(Self::$value => $word,)+
+                }
             }
         }
 
-        impl EncodeLabelValue for $name {
-            fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), fmt::Error> {
-                EncodeLabelValue::encode(&self.as_str(), encoder)
+        impl EncodeLabelSet for $name {
+            fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), fmt::Error> {
+                [($key, self.as_str())].encode(encoder)
             }
         }
     };
 }
 
-label_value! {
-    /// How a delivery ended.
-    Outcome {
-        /// The receiver answered 2xx.
-        Delivered => "Delivered",
-        /// Relaybook gave up.
-        Parked => "Parked",
-        /// Its subject is gone.
-        Canceled => "Canceled",
-        /// A later Delivery was sent instead.
-        Superseded => "Superseded",
-    }
-}
-
-label_value! {
+label! {
     /// Why a settled delivery is no longer kept.
-    Removal {
+    "reason": Removal {
         /// Its lane has enough newer deliveries.
         PerLane => "per_lane",
         /// It is too old.
@@ -58,27 +46,9 @@ label_value! {
     }
 }
 
-label_value! {
-    /// The result of an attempt.
-    AttemptClass {
-        /// The answer was 2xx.
-        Success => "2xx",
-        /// The answer was 3xx, which is not followed.
-        Redirect => "3xx",
-        /// The answer was 4xx.
-        Refused => "4xx",
-        /// The answer was 5xx, or a status that HTTP does not define.
-        ServerError => "5xx",
-        /// There was no answer: name resolution, connection or TLS failed, or the request timed out.
-        Network => "network",
-        /// No request was made.
-        NotSent => "not_sent",
-    }
-}
-
-label_value! {
-    /// The result of a request to a forge or its Git server.
-    ForgeClass {
+label! {
+    /// The result of a request to a receiver, a forge or its Git server.
+    "class": RequestClass {
         /// The answer was 2xx.
         Success => "2xx",
         /// The answer was 3xx, which is not followed.
@@ -89,16 +59,33 @@ label_value! {
         ServerError => "5xx",
         /// There was no complete answer: name resolution, connection or TLS failed, or the request timed out.
         Network => "network",
-        /// The answer was larger than the limit.
+        /// The answer was larger than the limit. The answer of a receiver is cut instead.
         TooLarge => "too_large",
         /// No request was made.
         NotSent => "not_sent",
     }
 }
 
-label_value! {
+impl RequestClass {
+    /// The results of requests to receivers.
+    pub const OF_RECEIVERS: [Self; 6] =
+        [Self::Success, Self::Redirect, Self::Refused, Self::ServerError, Self::Network, Self::NotSent];
+
+    /// Returns the class of an answer with this HTTP status.
+    #[must_use]
+    pub const fn answered(status: u16) -> Self {
+        match status {
+            200..=299 => Self::Success,
+            300..=399 => Self::Redirect,
+            400..=499 => Self::Refused,
+            _ => Self::ServerError,
+        }
+    }
+}
+
+label! {
     /// The state of a remote cluster.
-    Cluster {
+    "state": Cluster {
         /// It answers.
         Reachable => "reachable",
         /// It does not answer.
@@ -114,9 +101,9 @@ label_value! {
     }
 }
 
-label_value! {
+label! {
     /// The state of a lane.
-    LaneState {
+    "state": LaneState {
         /// Its head can be sent.
         Ready => "ready",
         /// Its head is being sent.
@@ -134,9 +121,9 @@ label_value! {
     }
 }
 
-label_value! {
+label! {
     /// The state of a worker.
-    Worker {
+    "state": Worker {
         /// It has a request.
         Busy => "busy",
         /// It waits for a request.
@@ -144,9 +131,9 @@ label_value! {
     }
 }
 
-label_value! {
+label! {
     /// The states of deliveries that are counted for each notification. Neither state should last long.
-    Standing {
+    "state": Standing {
         /// Recorded and not settled.
         Pending => "pending",
         /// Parked and kept.
@@ -154,9 +141,9 @@ label_value! {
     }
 }
 
-label_value! {
+label! {
     /// What is written to the API server.
-    ApiWrite {
+    "kind": ApiWrite {
         /// `Pipeline.status` except `dispatched`.
         PipelineStatus => "pipeline_status",
         /// A pipeline that a `PipelineSet` makes, changes or deletes.
@@ -187,9 +174,9 @@ impl ApiWrite {
     pub const PACED: [Self; 3] = [Self::PipelineStatus, Self::PipelineOfSet, Self::DeliveryCreate];
 }
 
-label_value! {
+label! {
     /// The result of a write to the API server.
-    WriteResult {
+    "result": WriteResult {
         /// The write succeeded.
         Ok => "ok",
         /// Another write came first.
@@ -199,9 +186,9 @@ label_value! {
     }
 }
 
-label_value! {
+label! {
     /// The watched objects.
-    Watch {
+    "watch": Watch {
         /// Pipelines.
         Pipelines => "pipelines",
         /// Notifications.
@@ -225,9 +212,9 @@ label_value! {
     }
 }
 
-label_value! {
+label! {
     /// The result of a span.
-    SpanResult {
+    "result": SpanResult {
         /// The collector accepted it.
         Exported => "exported",
         /// The collector did not accept it, or not in time.
@@ -237,9 +224,9 @@ label_value! {
     }
 }
 
-label_value! {
+label! {
     /// The hooks.
-    Hook {
+    "kind": Hook {
         /// Approves a promotion.
         Approval => "approval",
         /// Requests a check of promotions.
@@ -247,9 +234,9 @@ label_value! {
     }
 }
 
-label_value! {
+label! {
     /// How a request to a hook was answered.
-    HookResult {
+    "result": HookResult {
         /// The promotion is approved, or a check of it is requested.
         Accepted => "accepted",
         /// It has no right signature.
@@ -269,108 +256,10 @@ label_value! {
     }
 }
 
-label_value! {
-    /// The Leases.
-    Lease {
-        /// The Lease of the pipeline controller.
-        Pipeline => "relaybook-pipeline",
-        /// The Lease of the dispatcher.
-        Dispatch => "relaybook-dispatch",
-        /// The Lease of the promotion controller.
-        Promote => "relaybook-promote",
-    }
-}
+// Labels with other values.
 
-label_value! {
-    /// The phase of a promotion.
-    PromotionPhase {
-        /// It waits for an approval, or until the environment before has been ready for long enough.
-        Pending => "Pending",
-        /// It was requested.
-        Requested => "Requested",
-        /// The pull request exists, or the commit is pushed.
-        Open => "Open",
-        /// The revision is declared for the environment, which does not run it yet.
-        Merged => "Merged",
-        /// The environment runs the revision.
-        Finished => "Finished",
-        /// The pull request was closed without being merged.
-        Closed => "Closed",
-        /// It was refused, or the environment did not run the revision in time.
-        Failed => "Failed",
-        /// It is not needed any more.
-        Withdrawn => "Withdrawn",
-    }
-}
-
-// The labels of one family each.
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct OutcomeLabels {
-    pub(super) outcome: Outcome,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct RemovalLabels {
-    pub(super) reason: Removal,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct AttemptLabels {
-    pub(super) class: AttemptClass,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct ForgeLabels {
-    pub(super) class: ForgeClass,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct LaneLabels {
-    pub(super) state: LaneState,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct WorkerLabels {
-    pub(super) state: Worker,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct WriteLabels {
-    pub(super) kind: ApiWrite,
-    pub(super) result: WriteResult,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct PacedLabels {
-    pub(super) kind: ApiWrite,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct WatchLabels {
-    pub(super) watch: Watch,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct ClusterLabels {
-    pub(super) state: Cluster,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct SpanLabels {
-    pub(super) result: SpanResult,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct HookLabels {
-    pub(super) kind: Hook,
-    pub(super) result: HookResult,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct PromotionLabels {
-    pub(super) phase: PromotionPhase,
-}
+/// A label whose values are words of the API.
+pub(super) type Word = [(&'static str, &'static str); 1];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct LeaseLabels {

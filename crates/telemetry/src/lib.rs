@@ -6,8 +6,8 @@
 //! queue of spans, which `relaybook_egress` exports.
 //!
 //! The log target `audit` ([`logging::AUDIT`]) is always on: it has one line for every settled Delivery.
-//! Label values come from closed sets (enums), so the number of series is known at compile time. The only exception is
-//! `by_notification`, which limits its number of series.
+//! Label values come from closed sets: enums, and words of the API, which callers have as enums. So the number of series is known at compile
+//! time. The only exception is `by_notification`, which limits its number of series.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout))]
 

@@ -6,3 +6,10 @@
 pub mod bucket;
 pub mod candidacy;
 pub mod table;
+
+/// The Lease of the pipeline controller. The ID of a shard follows after a dash.
+pub const PIPELINE: &str = "relaybook-pipeline";
+/// The Lease of the dispatcher.
+pub const DISPATCH: &str = "relaybook-dispatch";
+/// The Lease of the promotion controller.
+pub const PROMOTE: &str = "relaybook-promote";

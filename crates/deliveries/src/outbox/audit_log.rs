@@ -1,10 +1,9 @@
-//! What Relaybook reports about a delivery outside its object: the audit line, the label of a metric, and the reason why its lane is blocked.
+//! What Relaybook reports about a delivery outside its object: the audit line, and the reason why its lane is blocked.
 
 use super::record::Record;
 use super::store::figures::Trouble;
 use relaybook_api::Outcome;
 use relaybook_telemetry::logging::AUDIT;
-use relaybook_telemetry::metrics;
 
 /// Writes one log line for each settled delivery, for users who keep their audit trail elsewhere.
 pub(super) fn audit(record: &Record, outcome: Outcome) {
@@ -27,16 +26,6 @@ pub(super) fn audit(record: &Record, outcome: Outcome) {
         settled = status.settled_time.map(tracing::field::display),
         "settled"
     );
-}
-
-/// Converts an outcome to a metric label.
-pub(super) fn label(outcome: Outcome) -> metrics::Outcome {
-    match outcome {
-        Outcome::Delivered => metrics::Outcome::Delivered,
-        Outcome::Parked => metrics::Outcome::Parked,
-        Outcome::Canceled => metrics::Outcome::Canceled,
-        Outcome::Superseded => metrics::Outcome::Superseded,
-    }
 }
 
 /// Returns why a lane makes no progress, for the Notification's condition. `None`: the status contains no reason.

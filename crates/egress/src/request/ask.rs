@@ -15,7 +15,7 @@ use crate::attempt::{NotSent, failure};
 use crate::client::traffic::Traffic;
 use crate::secrets::redact::Hidden;
 use relaybook_api::notification::credentials::{SecretKey, TOKEN};
-use relaybook_telemetry::metrics::ForgeClass;
+use relaybook_telemetry::metrics::RequestClass;
 
 impl Sender {
     /// Sends one request, and counts its result. The call ends at its timeout, independent of the server. If the process was suspended at
@@ -73,14 +73,11 @@ impl Sender {
 }
 
 /// Returns the metric label of a result.
-fn class(result: &Result<Answer, Unanswered>) -> ForgeClass {
+fn class(result: &Result<Answer, Unanswered>) -> RequestClass {
     match result {
-        Ok(Answer { status: 200..=299, .. }) => ForgeClass::Success,
-        Ok(Answer { status: 300..=399, .. }) => ForgeClass::Redirect,
-        Ok(Answer { status: 400..=499, .. }) => ForgeClass::Refused,
-        Ok(_) => ForgeClass::ServerError,
-        Err(Unanswered::NotSent(_)) => ForgeClass::NotSent,
-        Err(Unanswered::Failed(_)) => ForgeClass::Network,
-        Err(Unanswered::TooLarge(_)) => ForgeClass::TooLarge,
+        Ok(answer) => RequestClass::answered(answer.status),
+        Err(Unanswered::NotSent(_)) => RequestClass::NotSent,
+        Err(Unanswered::Failed(_)) => RequestClass::Network,
+        Err(Unanswered::TooLarge(_)) => RequestClass::TooLarge,
     }
 }

@@ -36,7 +36,7 @@ use relaybook_runtime::leader::Busy;
 use relaybook_runtime::queue::Queue;
 use relaybook_runtime::watch::{Arrived, api_in, numbered, scopes, watch_by_term, watch_labeled_by_term};
 use relaybook_telemetry::chain;
-use relaybook_telemetry::metrics::{PromotionPhase, Watch};
+use relaybook_telemetry::metrics::Watch;
 use secrets::Wanted;
 use store::Store;
 
@@ -328,22 +328,9 @@ impl Controller {
     fn show(&self, is_leader: bool) {
         let index = self.context.index();
         for phase in Phase::ALL {
-            self.context.metrics.promotions(label(phase), if is_leader { index.count(phase) } else { 0 });
+            self.context.metrics.promotions(phase.as_str(), if is_leader { index.count(phase) } else { 0 });
         }
         self.context.metrics.oldest_open_promotion(index.oldest_open().filter(|_| is_leader));
-    }
-}
-
-const fn label(phase: Phase) -> PromotionPhase {
-    match phase {
-        Phase::Pending => PromotionPhase::Pending,
-        Phase::Requested => PromotionPhase::Requested,
-        Phase::Open => PromotionPhase::Open,
-        Phase::Merged => PromotionPhase::Merged,
-        Phase::Finished => PromotionPhase::Finished,
-        Phase::Closed => PromotionPhase::Closed,
-        Phase::Failed => PromotionPhase::Failed,
-        Phase::Withdrawn => PromotionPhase::Withdrawn,
     }
 }
 

@@ -8,12 +8,12 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt as _;
 
 use relaybook_api::Time;
-use relaybook_telemetry::metrics;
+use relaybook_core::leader::{DISPATCH, PIPELINE};
 
-/// The Lease of the controller that observes, and what is not done without a holder. The ID of a shard follows after a dash.
-pub const OBSERVES: (metrics::Lease, &str) = (metrics::Lease::Pipeline, "observed");
+/// The Lease of the controller that observes, and what is not done without a holder.
+pub const OBSERVES: (&str, &str) = (PIPELINE, "observed");
 /// The Lease of the controller that sends.
-pub const SENDS: (metrics::Lease, &str) = (metrics::Lease::Dispatch, "sent");
+pub const SENDS: (&str, &str) = (DISPATCH, "sent");
 /// Maximum number of Leases that are read. Other programs can have Leases in the same namespace.
 pub const MAX_LEASES: u32 = 500;
 /// How long a Lease counts as held after its end, in seconds.
@@ -31,11 +31,11 @@ pub fn command(namespace: &str) -> String {
 /// Returns a sentence if one of these controllers does not act at all, and one for each shard in which it does not act while another shard
 /// does. The Leases are all those of their namespace.
 #[must_use]
-pub fn idle(leases: &[Lease], needed: &[(metrics::Lease, &'static str)], now: Time) -> Vec<String> {
+pub fn idle(leases: &[Lease], needed: &[(&str, &'static str)], now: Time) -> Vec<String> {
     let (mut nowhere, mut undone): (Vec<String>, Vec<&str>) = (Vec::new(), Vec::new());
     // By the ID of the shard. It is empty for the controllers without one.
     let mut shards: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (name, done) in needed.iter().map(|(lease, done)| (lease.as_str(), *done)) {
+    for &(name, done) in needed {
         let own = leases.iter().filter_map(|lease| Some((shard(&lease.name_any(), name)?, lease)));
         let (held, free): (Vec<_>, Vec<_>) = own.partition(|(_, lease)| is_held(lease, now));
         if held.is_empty() {

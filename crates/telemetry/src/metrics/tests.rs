@@ -5,19 +5,19 @@ use super::*;
 #[test]
 fn names_and_units_follow_the_conventions() {
     let metrics = Metrics::new();
-    metrics.delivery(Outcome::Parked);
-    metrics.attempt(AttemptClass::NotSent);
-    metrics.attempt(AttemptClass::Success);
-    metrics.attempt(AttemptClass::Success);
+    metrics.delivery("Parked");
+    metrics.attempt(RequestClass::NotSent);
+    metrics.attempt(RequestClass::Success);
+    metrics.attempt(RequestClass::Success);
     metrics.request_time(Duration::from_millis(20));
     metrics.first_attempt(Duration::from_secs(3));
     metrics.lanes(LaneState::InFlight, 7);
     metrics.pending(9);
     metrics.workers(Worker::Busy, 3);
     metrics.overdue(4);
-    metrics.lease_held(Lease::Dispatch.as_str(), true);
-    metrics.lease_held(Lease::Pipeline.as_str(), false);
-    metrics.lease_epoch(Lease::Dispatch.as_str(), 7);
+    metrics.lease_held("relaybook-dispatch", true);
+    metrics.lease_held("relaybook-pipeline", false);
+    metrics.lease_epoch("relaybook-dispatch", 7);
     metrics.api_write(ApiWrite::DeliveryCreate, WriteResult::Conflict);
     metrics.api_write_paced(ApiWrite::PipelineStatus);
     metrics.clone().watch_error(Watch::Secrets);
@@ -26,10 +26,10 @@ fn names_and_units_follow_the_conventions() {
     metrics.caches(2, 9);
     metrics.changes_dropped(3);
     metrics.observation_lag(Duration::from_millis(7));
-    metrics.promotions(PromotionPhase::Requested, 2);
+    metrics.promotions("Requested", 2);
     metrics.spans(SpanResult::Exported, 512);
     metrics.hook(Hook::Approval, HookResult::Unauthorized);
-    metrics.forge_request(ForgeClass::TooLarge);
+    metrics.forge_request(RequestClass::TooLarge);
     let text = metrics.encode().unwrap();
     for line in [
         concat!("relaybook_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),

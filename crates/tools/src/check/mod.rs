@@ -26,12 +26,11 @@ pub use relaybook_runtime::installed::acting::command as show_leases;
 use relaybook_runtime::installed::acting::{OBSERVES, SENDS};
 use relaybook_runtime::installed::{CrdChecker, CrdState};
 use relaybook_telemetry::chain;
-use relaybook_telemetry::metrics::Lease;
 
 /// Maximum number of concurrent requests.
 const PARALLEL: usize = 8;
 /// The Leases that each installation needs.
-pub const NEEDED: [(Lease, &str); 2] = [OBSERVES, SENDS];
+pub const NEEDED: [(&str, &str); 2] = [OBSERVES, SENDS];
 /// Time limit of the list of Leases.
 const DEADLINE: Duration = Duration::from_secs(5);
 
@@ -102,7 +101,7 @@ async fn controllers(client: &Client, installation: &Installation) -> Finding {
 ///
 /// # Errors
 /// The Leases cannot be read.
-pub async fn idle(client: &Client, namespace: &str, needed: &[(Lease, &'static str)]) -> Result<Vec<String>, String> {
+pub async fn idle(client: &Client, namespace: &str, needed: &[(&str, &'static str)]) -> Result<Vec<String>, String> {
     let api = Api::<k8s_openapi::api::coordination::v1::Lease>::namespaced(client.clone(), namespace);
     let leases = timeout(DEADLINE, api.list(&ListParams::default().limit(acting::MAX_LEASES))).await;
     let leases = leases.map_err(|_| "the API server does not answer".to_owned())?.map_err(|error| match error {

@@ -7,6 +7,7 @@ use std::fmt;
 
 use relaybook_api::GROUP;
 use relaybook_api::values::shard::Sharding;
+use relaybook_core::leader::{DISPATCH, PIPELINE, PROMOTE};
 use relaybook_runtime::published;
 
 /// How the controllers are installed.
@@ -152,7 +153,7 @@ fn own_namespace_needs(installation: &Installation) -> Vec<Need> {
     const LEASES: &str = "coordination.k8s.io";
     let Installation { pipeline, dispatch, promote, config_map, .. } = installation;
     let mut all = vec![Need::of(LEASES, "leases", &["create"])];
-    let leases = [(pipeline, "relaybook-pipeline"), (dispatch, "relaybook-dispatch"), (promote, "relaybook-promote")];
+    let leases = [(pipeline, PIPELINE), (dispatch, DISPATCH), (promote, PROMOTE)];
     for (_, name) in leases.into_iter().filter(|(runs, _)| **runs) {
         all.push(Need::of(LEASES, "leases", &["get", "list", "watch", "update"]).named(installation.sharding.lease(name)));
     }

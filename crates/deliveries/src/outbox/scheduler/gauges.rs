@@ -24,7 +24,7 @@ impl Engine {
         metrics.pending(self.index.len().saturating_sub(self.stages.len()));
         let acting = self.acting();
         let counts = if acting { self.states(now) } else { BTreeMap::new() };
-        for &state in LaneState::ALL {
+        for state in LaneState::ALL {
             metrics.lanes(state, counts.get(&state).copied().unwrap_or_default());
         }
         let origins: HashSet<_> = self.lanes.values().filter_map(|slot| slot.unreachable.as_deref()).collect();

@@ -12,7 +12,7 @@ use super::rate::Permit;
 use crate::outbox::Note;
 use crate::outbox::attempt::work::{self, Decided, Worked};
 use crate::outbox::attempt::write;
-use crate::outbox::audit_log::{audit, label, trouble};
+use crate::outbox::audit_log::{audit, trouble};
 use crate::outbox::lane::{After, Due, Place};
 use crate::outbox::record::{LaneKey, Record};
 use crate::outbox::send_gate::index::SendDecision;
@@ -314,7 +314,7 @@ impl Engine {
             self.parts.delivery_index.note(&record);
             // If another replica has settled the delivery, that replica has reported it.
             if let Some(outcome) = record.status.outcome.filter(|_| is_written) {
-                self.parts.metrics.delivery(label(outcome));
+                self.parts.metrics.delivery(outcome.as_str());
                 audit(&record, outcome);
                 if let Some(span) = trace::settled(&self.parts.tracer, &record, outcome, now()) {
                     self.parts.tracer.take(span);
