@@ -14,6 +14,7 @@ use serde_json::Value;
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub struct Published {
+    #[expect(clippy::zero_sized_map_values, reason = "the values of a document are skipped")]
     paths: BTreeMap<String, IgnoredAny>,
     components: Components,
 }
@@ -38,7 +39,7 @@ struct Schema {
     #[serde(rename = "x-kubernetes-preserve-unknown-fields")]
     keeps_unknown: bool,
     #[serde(rename = "x-kubernetes-group-version-kind")]
-    kinds: Vec<Kind>,
+    kinds: Vec<GroupVersionKind>,
 }
 
 #[derive(Deserialize)]
@@ -50,7 +51,7 @@ enum Additional {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Kind {
+struct GroupVersionKind {
     group: String,
     version: String,
     kind: String,
@@ -93,7 +94,9 @@ fn is_status_dropped(published: &Published, definition: &CustomResourceDefinitio
 /// Returns the published schema of a kind.
 fn of_kind<'a>(published: &'a Published, definition: &CustomResourceDefinition, kind: &str) -> Option<&'a Schema> {
     let spec = &definition.spec;
-    let is = |of: &Kind| of.group == spec.group && of.kind == kind && spec.versions.iter().any(|v| v.name == of.version);
+    let is = |of: &GroupVersionKind| {
+        of.group == spec.group && of.kind == kind && spec.versions.iter().any(|v| v.name == of.version)
+    };
     published.components.schemas.values().find(|schema| schema.kinds.iter().any(is))
 }
 
