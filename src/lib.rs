@@ -47,6 +47,7 @@
 //! | [`app`] | composition root: creates the parts, joins their tasks, exits the process when a part ends that must keep running |
 //! | [`cli`] | the command line; each command calls one function of a crate |
 //! | [`hooks`] | signed requests that approve a promotion, or request a check of promotions |
+//! | [`options`] | the options of `relaybook run`, as the command line parses them and the program reads them |
 //! | [`http`] | health, readiness and metrics; the ports for hooks and for the audit page |
 //! | [`options`] | the options of `relaybook run`, and the values of options that commands share |
 //!
