@@ -74,7 +74,7 @@ impl Push {
 /// After an error it is not known whether the ref has changed. The same push again gives the right result.
 pub async fn push(transport: &impl Transport, name: &str, push: Push) -> Result<Pushed, GitError> {
     check_name(name)?;
-    let server = look(transport, name).await?;
+    let server = advertised(transport, name).await?;
     if server.now == push.after() {
         return Ok(Pushed::Done);
     }
@@ -99,7 +99,7 @@ pub async fn push(transport: &impl Transport, name: &str, push: Push) -> Result<
         Report::Done => Ok(Pushed::Done),
         Report::Refused { reason: Reason::Rule, words } => Ok(Pushed::Refused { words }),
         Report::Refused { reason, words } => {
-            let now = look(transport, name).await?.now;
+            let now = advertised(transport, name).await?.now;
             let is_moved = now != push.before() || reason == Reason::Moved;
             Ok(if now == push.after() {
                 Pushed::Done
@@ -113,7 +113,7 @@ pub async fn push(transport: &impl Transport, name: &str, push: Push) -> Result<
 }
 
 /// Asks for the value of a ref, and what the server supports.
-async fn look(transport: &impl Transport, name: &str) -> Result<Before, GitError> {
+async fn advertised(transport: &impl Transport, name: &str) -> Result<Before, GitError> {
     let request = Request {
         method: Method::Get,
         path: "/info/refs?service=git-receive-pack",

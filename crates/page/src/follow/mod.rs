@@ -1,7 +1,7 @@
 //! Follows the pipelines and the notifications of a caller while somebody looks at them.
 //!
 //! In: a [`Caller`] and a namespace. Out: [`Followed`]: the current rows, and a signal for each change. Two watches fill it, with the
-//! permissions of the caller; they end two minutes after the last look. Each watch is made again after half a minute, so a token or a
+//! permissions of the caller; they end two minutes after the last visit. Each watch is made again after half a minute, so a token or a
 //! permission that was withdrawn is noticed within a minute. An outage is a change when it begins, and when a watch has started again.
 
 mod room;
@@ -40,7 +40,7 @@ const PAGE: u32 = 500;
 const WATCH: u32 = 25;
 /// How long the first list may take before a page shows what has arrived.
 const PATIENCE: Duration = Duration::from_secs(6);
-/// How long watches continue after the last look.
+/// How long watches continue after the last visit.
 const UNUSED: Duration = Duration::from_mins(2);
 /// Maximum pause after a failed watch. Jitter can double it.
 const PAUSE: Duration = Duration::from_secs(8);
@@ -230,7 +230,7 @@ impl Followed {
         pipelines && self.notifications(|rows| rows.is_listed || rows.trouble.is_some())
     }
 
-    /// Whether the watch of pipelines was refused some time ago, so that the next look makes another attempt. Without the permission for
+    /// Whether the watch of pipelines was refused some time ago, so that the next visit makes another attempt. Without the permission for
     /// notifications, the pipelines are still shown.
     fn is_refused(&self, now: Instant) -> bool {
         self.tasks[0].is_finished() && now.duration_since(self.since) >= AGAIN
@@ -455,7 +455,7 @@ mod tests {
         assert!(!rows.resume(), "a watch has ended and started again");
         assert!(rows.fail(away("refused")) && !rows.fail(away("reset")), "the words do not matter");
         assert!(rows.resume() && rows.trouble.is_none() && !rows.resume());
-        // A look shows that an outage is over, and nothing about an error of the watch.
+        // A visit shows that an outage is over, and nothing about an error of the watch.
         rows.fail(away("refused"));
         rows.answer();
         assert!(rows.trouble.is_none());

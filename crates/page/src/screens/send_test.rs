@@ -63,7 +63,7 @@ impl Consent<'_> {
 }
 
 impl TestView {
-    /// Returns what is confirmed in one line. The data of the sample can change between two looks, so they are not part of it.
+    /// Returns what is confirmed in one line. The data of the sample can change between two requests, so they are not part of it.
     pub(crate) fn summary(&self) -> String {
         let Self { type_, about, pipeline, .. } = self;
         format!("{}: {} for {about} of {pipeline}, with {}", self.goes(), type_.as_str(), self.template())

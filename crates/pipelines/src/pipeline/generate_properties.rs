@@ -36,7 +36,7 @@ enum Step {
     /// An object has a new revision.
     Say(usize, u8),
     /// The controller reconciles. Whether its write is applied, and whether it gets the answer.
-    Look(bool, bool),
+    Reconcile(bool, bool),
     /// The controller stops.
     Stop,
     /// The controller starts, or starts again.
@@ -55,7 +55,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => name().prop_map(Step::Delete),
         1 => name().prop_map(Step::Move),
         3 => (name(), 0..3_u8).prop_map(|(name, revision)| Step::Say(name, revision)),
-        4 => (prop::bool::weighted(0.8), any::<bool>()).prop_map(|(applied, answered)| Step::Look(applied, answered)),
+        4 => (prop::bool::weighted(0.8), any::<bool>()).prop_map(|(applied, answered)| Step::Reconcile(applied, answered)),
         1 => Just(Step::Stop),
         2 => Just(Step::Start),
         1 => Just(Step::Refuse),
@@ -262,7 +262,7 @@ impl World {
                     self.event(name, says);
                 }
             }
-            Step::Look(applied, answered) if self.is_running => drop(self.pass(applied, answered)),
+            Step::Reconcile(applied, answered) if self.is_running => drop(self.pass(applied, answered)),
             Step::Stop => self.is_running = false,
             Step::Start => self.start(),
             Step::Refuse if self.is_running => {
@@ -275,7 +275,7 @@ impl World {
                 }
             }
             Step::Consume => self.consume(),
-            Step::Create { .. } | Step::Look(..) | Step::Refuse => {}
+            Step::Create { .. } | Step::Reconcile(..) | Step::Refuse => {}
         }
     }
 

@@ -32,7 +32,7 @@ enum Step {
     /// The object has a new status.
     Say(Status, u8),
     /// The controller reconciles. If it writes, the write has this fate.
-    Look(Fate),
+    Reconcile(Fate),
     /// The oldest write in flight is applied, if its tests pass.
     Land,
     /// The watch delivers the newest object.
@@ -49,7 +49,7 @@ fn step(restarts: u32) -> impl Strategy<Value = Step> {
     let fate = prop::sample::select(vec![Fate::Answered, Fate::AppliedAnswerLost, Fate::NotApplied, Fate::Late]);
     prop_oneof![
         4 => (status, 0..3_u8).prop_map(|(s, r)| Step::Say(s, r)),
-        3 => fate.prop_map(Step::Look),
+        3 => fate.prop_map(Step::Reconcile),
         1 => Just(Step::Land),
         1 => Just(Step::Watch),
         restarts => Just(Step::Restart),
@@ -226,7 +226,7 @@ impl World {
                     Observation { status, revision: revision.clone(), attempted_revision: revision, ..Default::default() };
                 self.said.push((seq, obs));
             }
-            Step::Look(fate) => drop(self.pass(fate)),
+            Step::Reconcile(fate) => drop(self.pass(fate)),
             Step::Land => self.land(),
             Step::Watch => self.watched = self.server.clone(),
             Step::Restart => self.restart(),

@@ -231,7 +231,7 @@ impl Controller {
             let Some(key) = self.queue.begin(Instant::now()) else { break };
             self.start(key);
         }
-        // If there are as many looks as there can be, the end of one is awaited.
+        // If there are as many reconciles as there can be, the end of one is awaited.
         let next = self.queue.next_at().filter(|_| self.reconciles.len() < RECONCILES);
         next.into_iter().chain(self.follow.1.filter(|_| is_leading)).min()
     }

@@ -1,7 +1,7 @@
 //! Pure: the state machine of one promotion.
 //!
 //! In: a promotion, its pipeline, the other promotions of the pipeline, its attempts, and the time. Out: its next status, or its next attempt,
-//! or when to look again. `external` has the decisions about the strategies that Relaybook itself carries out, `sending` those about requests
+//! or when to decide again. `external` has the decisions about the strategies that Relaybook itself carries out, `sending` those about requests
 //! to receivers, and `ended` those about promotions that have ended.
 //!
 //! ```text
