@@ -1,7 +1,7 @@
 //! What the tests of faults share: a repository behind a proxy, the way of a promotion to its end, and what must exist after it.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use relaybook_api::Promotion;
 use relaybook_api::promotion::Phase;
@@ -13,9 +13,7 @@ use crate::support::relaybook::Options;
 use crate::support::wait::within;
 use crate::support::{Proxy, Relaybook};
 
-/// Usually longer than Gitea needs to check a pull request for conflicts.
-const FORGOTTEN: Duration = Duration::from_secs(15);
-/// Time limit for such checks.
+/// Time limit for the checks of Gitea for conflicts. It checks all pull requests of a branch that moves.
 const CHECKED: Duration = Duration::from_mins(4);
 
 /// Short waits between attempts.
@@ -78,44 +76,22 @@ impl Stage {
         self.roll_out(what).await;
     }
 
-    /// Merges a pull request.
+    /// Merges a pull request, as soon as Gitea has checked it for conflicts.
     pub(super) async fn merge(&self, number: u64) {
-        self.nudged(&format!("pull request {number} is merged"), async || {
+        within(CHECKED, &format!("pull request {number} is merged"), async || {
             let answer = self.repository.try_merge(number, json!({"Do": "merge"})).await;
             if (200..300).contains(&answer.status) { Ok(()) } else { Err(format!("{answer:?}")) }
         })
         .await;
     }
 
-    /// Waits until Gitea says whether a pull request is mergeable. Returns how many commits on the base branch were necessary.
-    pub(super) async fn compared(&self, number: u64, mergeable: bool) -> usize {
-        self.nudged(&format!("the branches of pull request {number} are compared"), async || {
+    /// Waits until Gitea says whether a pull request is mergeable.
+    pub(super) async fn compared(&self, number: u64, mergeable: bool) {
+        within(CHECKED, &format!("the branches of pull request {number} are compared"), async || {
             let pull = self.repository.pull(number).await;
             if pull["mergeable"] == mergeable { Ok(()) } else { Err(pull.to_string()) }
         })
-        .await
-    }
-
-    /// Waits for something that Gitea does after it has checked a pull request for conflicts. It checks all of them if the base branch has
-    /// moved. It can forget one of them if the branch moves during the check, until the branch moves again. Returns how often the branch was
-    /// moved. Each pause is longer than the last, because a busy machine needs long for a check.
-    async fn nudged(&self, what: &str, mut look: impl AsyncFnMut() -> Result<(), String>) -> usize {
-        let (mut since, mut pause, mut commits) = (Instant::now(), FORGOTTEN, 0);
-        within(CHECKED, what, async || {
-            let Err(why) = look().await else { return Ok(()) };
-            if since.elapsed() > pause {
-                (since, pause, commits) = (Instant::now(), pause * 2, commits + 1);
-                self.nudge().await;
-            }
-            Err(why)
-        })
         .await;
-        commits
-    }
-
-    async fn nudge(&self) {
-        let text = format!("{:x}\n", fastrand::u64(..));
-        self.repository.commit("main", "nudge", &[("nudge", Some(&text))]).await;
     }
 
     /// Rolls out the revision of a promotion, and waits until it has ended.
