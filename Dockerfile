@@ -23,8 +23,9 @@ LABEL org.opencontainers.image.title="Relaybook" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.source="${SOURCE}"
 COPY --from=build /image/ /
-# Trusted CA certificates: those of the image, and all that are mounted at the folder.
-ENV SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt SSL_CERT_DIR=/etc/relaybook/ca
+# Trusted CA certificates: those of the image, and all that are mounted at the folder. The allocator uses no huge pages, because they
+# need a third more memory at rest, and save no processor time.
+ENV MIMALLOC_ALLOW_THP=0 SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt SSL_CERT_DIR=/etc/relaybook/ca
 USER 65532:65532
 EXPOSE 8080
 ENTRYPOINT ["/relaybook"]

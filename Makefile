@@ -110,7 +110,7 @@ BENCH := $(if $(ONLY),--only $(ONLY)) $(if $(BASE),--base $(abspath $(BASE))) $(
 
 .PHONY: bench
 bench: $(if $(filter render,$(ONLY)),,assets) ## Measure the figures of docs/benchmarks.md, for about an hour; ONLY=throughput ROUNDS=1 QUICK=1 JSON=FILE BASE=PROGRAM
-	@printf 'bench: compiling for release; without a cache this needs about 8 minutes on two cores\n'
+	@printf 'bench: compiling for release; without a cache this needs about 30 minutes on two cores\n'
 	$(CARGO) bench $(LOCKED) --bench figures -- $(BENCH)
 
 .PHONY: image
