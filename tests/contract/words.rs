@@ -289,3 +289,54 @@ fn each_transition_is_named_if_there_is_no_emoji() {
         }
     }
 }
+
+/// The templates that contain a message as text.
+const WITH_A_TEXT: [Builtin; 16] = [
+    Builtin::Slack,
+    Builtin::Teams,
+    Builtin::Mattermost,
+    Builtin::Discord,
+    Builtin::GoogleChat,
+    Builtin::Webex,
+    Builtin::Rocketchat,
+    Builtin::Telegram,
+    Builtin::Matrix,
+    Builtin::Ntfy,
+    Builtin::GithubIssueComment,
+    Builtin::Pagerduty,
+    Builtin::Opsgenie,
+    Builtin::DatadogEvent,
+    Builtin::GrafanaAnnotation,
+    Builtin::Generic,
+];
+
+/// Removes the escapes of HTML and Markdown, as a receiver does.
+fn unescaped(text: &str) -> String {
+    let text = text.replace("&quot;", "\"").replace("&#39;", "'");
+    let mut plain = String::new();
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        if c != '\\' || !rest.peek().is_some_and(char::is_ascii_punctuation) {
+            plain.push(c);
+        }
+    }
+    plain
+}
+
+#[test]
+fn each_template_with_a_text_contains_the_message() {
+    let messages = [
+        (TransitionType::Deployed, "1.0 → 1.1, 1 replica"),
+        (TransitionType::Failed, r#"ReplicaSet "web-85f5969b7c" has timed out progressing."#),
+    ];
+    for builtin in WITH_A_TEXT {
+        let subject = Subject::example(builtin, Parameters::Required);
+        for (type_, message) in messages {
+            let body = subject.body(type_, |data| message.clone_into(&mut data.message));
+            let texts = texts(&body);
+            let what = format!("{}, {}: {body:#}", builtin.as_str(), type_.as_str());
+            assert!(texts.iter().any(|(_, text)| unescaped(text).contains(message)), "{what}");
+            assert!(texts.iter().all(|(_, text)| !text.contains("\\\"")), "{what}");
+        }
+    }
+}

@@ -33,28 +33,6 @@ async fn any_2xx_delivers_with_one_request() {
 }
 
 #[tokio::test]
-async fn a_rejected_request_is_parked_and_the_lane_continues() {
-    let world = World::new("parked").await;
-    let receiver = Receiver::start();
-    receiver.script("/hook/web", [Reply::status(400).body("nope")]);
-    world.deploy("web", "1").await;
-    world.pipeline("shop", &["dev/web"]).await;
-    world.notification("hook", &receiver, json!({})).await;
-    let _relaybook = Relaybook::start(&world).await;
-    world.settled().await;
-
-    world.ship("web", "2").await;
-    world.ship("web", "3").await;
-    world.fence("shop", &["hook"]).await;
-    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2 [Parked]", "Deployed 3"]).check().await;
-
-    let parked = world.delivery("Deployed 2", |_| true).await.status.unwrap();
-    assert_eq!((parked.status_code, parked.attempts), (Some(400), 1));
-    assert_eq!(parked.response.as_deref(), Some("nope"));
-    assert!(parked.error.unwrap().contains("400"));
-}
-
-#[tokio::test]
 async fn a_server_error_is_retried_with_growing_delays_and_one_id() {
     let world = World::new("retried").await;
     let receiver = Receiver::start();

@@ -5,7 +5,6 @@ use relaybook_api::conditions::{ConditionStatus, get};
 use relaybook_api::{Delivery, Notification, Outcome, Pipeline};
 use serde_json::{Value, json};
 
-use crate::support::receiver::Request;
 use crate::support::world::BODY;
 use crate::support::world::apps::condition;
 use crate::support::{Oracle, Receiver, Relaybook, World};
@@ -142,44 +141,6 @@ async fn a_missing_label_blocks_deliveries_until_it_is_set() {
     world.fence("shop", &["hook"]).await;
     Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2"]).check().await;
     assert_eq!(receiver.to("/hook/web")[0].json()["sha"], NEW[10..]);
-}
-
-#[tokio::test]
-async fn parameters_are_checked_by_name() {
-    let world = World::new("parameters").await;
-    let receiver = Receiver::start();
-    world.deploy("web", "1").await;
-    world.pipeline("shop", &["dev/web"]).await;
-    let template = json!({"builtin": "github-repository-dispatch", "parameters": {"owner": "acme"}});
-    world.builtin("hook", &receiver, template, json!({})).await;
-    let _relaybook = Relaybook::start(&world).await;
-    world.observed("shop").await;
-    let told = async |reason: &str| {
-        let told = world.condition("hook", "Ready", |c| c.status == ConditionStatus::False && c.reason == reason).await;
-        assert!(world.warning("hook", reason).await.contains("parameters"));
-        told.message
-    };
-    let missing = told("Incomplete").await;
-    assert!(missing.contains("spec.template.parameters.repository"), "{missing}");
-
-    let parameters = |parameters: Value| json!({"spec": {"template": {"parameters": parameters}}});
-    world.patch::<Notification>("hook", parameters(json!({"repositori": "podinfo"}))).await;
-    let unknown = told("InvalidSpec").await;
-    assert!(unknown.contains("parameters.repositori") && unknown.contains("did you mean repository"), "{unknown}");
-
-    let misspelt = json!({"repositori": null, "repository": "{{pipline.name}}"});
-    world.patch::<Notification>("hook", parameters(misspelt)).await;
-    let invalid = told("TemplateInvalid").await;
-    assert!(invalid.contains("spec.template.parameters.repository: line 1, column 1"), "{invalid}");
-
-    world.patch::<Notification>("hook", parameters(json!({"repository": "{{pipeline.name}}"}))).await;
-    world.settled().await;
-    world.ship("web", "2").await;
-    world.fence("shop", &["hook"]).await;
-    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2"]).check().await;
-    // The fence is in another lane, so its request may come first.
-    let revision = |r: &Request| r.json()["client_payload"]["revision"] == "2";
-    assert!(receiver.to("/repos/acme/shop/dispatches").iter().any(revision));
 }
 
 /// Waits until a delivery has this reason. Returns its error.

@@ -1,12 +1,11 @@
-//! What runs beside the revision: the values of a Helm release, and the images of init containers. If only they change, that is a change.
+//! What runs beside the revision: the values of a Helm release. If only they change, that is a change.
 
-use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use relaybook_api::Pipeline;
 use serde_json::{Value, json};
 
 use crate::support::world::apps::condition;
-use crate::support::{Oracle, Receiver, Relaybook, World, control_plane, eventually};
+use crate::support::{Oracle, Receiver, Relaybook, World, control_plane};
 
 /// A `HelmRelease` with the status that Flux's helm-controller writes.
 struct Helm {
@@ -155,112 +154,4 @@ async fn new_values_of_a_helm_release_are_deployed_once() {
     // An environment is about the revision, and so are promotions from it.
     let oracle = Oracle::new(&world, &receiver).lane("shop/hook/dev/podinfo", &steps);
     oracle.lane("shop/hook/dev/", &["EnvironmentReady 1.1.0"]).check().await;
-}
-
-#[tokio::test]
-async fn a_rollback_of_which_only_the_end_is_seen_has_the_message_of_its_cause() {
-    let world = World::new("values-rolled-back").await;
-    let receiver = Receiver::start();
-    let helm = Helm::new(&world).await;
-    follow(&world, &receiver).await;
-    let mut relaybook = Relaybook::start(&world).await;
-    world.settled().await;
-    relaybook.stop().await;
-    helm.set_values("b").await;
-    let rolled_back = [("deployed", "1.0.0", "a"), ("failed", "1.0.0", "b")];
-    helm.fail("1.0.0", "b", ("RollbackSucceeded", "Helm rollback to previous release succeeded"), &rolled_back).await;
-    relaybook.start_again().await;
-    receiver.wait("/hook/podinfo", 1).await;
-    world.fence("shop", &["hook"]).await;
-    let want = "Failed: values sha256:bbbbbbbbbbbb: Helm upgrade failed: no such image";
-    assert_eq!(messages(&receiver, "podinfo"), [want]);
-    Oracle::new(&world, &receiver).lane("shop/hook/dev/podinfo", &["Failed 1.0.0"]).check().await;
-}
-
-#[tokio::test]
-async fn a_status_of_an_earlier_version_gets_the_values_silently() {
-    let world = World::new("values-upgrade").await;
-    let receiver = Receiver::start();
-    let helm = Helm::new(&world).await;
-    follow(&world, &receiver).await;
-    let mut relaybook = Relaybook::start(&world).await;
-    world.settled().await;
-    relaybook.stop().await;
-    let target = || async { world.get_pipeline("shop").await.status.unwrap().environments[0].targets[0].clone() };
-    assert_eq!(target().await.settled.unwrap().current_configuration, "values sha256:aaaaaaaaaaaa");
-    // The version before stored the same without a configuration.
-    let at = "/status/environments/0/targets/0/settled";
-    let patch: json_patch::Patch = serde_json::from_value(json!([
-        {"op": "replace", "path": format!("{at}/reader"), "value": "helmrelease/2"},
-        {"op": "remove", "path": format!("{at}/configuration")},
-        {"op": "remove", "path": format!("{at}/currentConfiguration")},
-    ]))
-    .unwrap();
-    let api = world.api::<Pipeline>();
-    api.patch_status("shop", &PatchParams::default(), &Patch::Json::<()>(patch)).await.unwrap();
-    relaybook.start_again().await;
-    eventually("the values are known", async || {
-        let settled = target().await.settled.unwrap();
-        let known = settled.current_configuration == "values sha256:aaaaaaaaaaaa";
-        if known { Ok(()) } else { Err(format!("{settled:?}")) }
-    })
-    .await;
-    world.fence("shop", &["hook"]).await;
-    assert!(receiver.to("/hook/podinfo").is_empty(), "{:?}", messages(&receiver, "podinfo"));
-    helm.set_values("b").await;
-    helm.ready("1.0.0", "b", &[("deployed", "1.0.0", "b"), ("superseded", "1.0.0", "a")]).await;
-    receiver.wait("/hook/podinfo", 1).await;
-    world.fence("shop", &["hook"]).await;
-    assert_eq!(messages(&receiver, "podinfo"), ["Deployed: 1.0.0, values sha256:bbbbbbbbbbbb"]);
-    Oracle::new(&world, &receiver).lane("shop/hook/dev/podinfo", &["Deployed 1.0.0"]).check().await;
-}
-
-#[tokio::test]
-async fn an_image_of_an_init_container_that_fails_is_named() {
-    let world = World::new("init-images").await;
-    let receiver = Receiver::start();
-    world.deploy("web", "1").await;
-    world.pipeline("shop", &["dev/web"]).await;
-    world.notification("hook", &receiver, json!({})).await;
-    let set_image = async |tag: &str| {
-        let init = json!([{"name": "migrate", "image": format!("registry.example/migrate:{tag}")}]);
-        world.patch::<Deployment>("web", json!({"spec": {"template": {"spec": {"initContainers": init}}}})).await;
-    };
-    set_image("6").await;
-    world.finish("web").await;
-    let _relaybook = Relaybook::start(&world).await;
-    world.settled().await;
-    set_image("7").await;
-    world.finish("web").await;
-    receiver.wait("/hook/web", 1).await;
-    set_image("8").await;
-    world.fail("web", "ReplicaSet \"web-8\" has timed out progressing.").await;
-    receiver.wait("/hook/web", 2).await;
-    // The image goes back, and the API server refuses the pods of the next one.
-    set_image("7").await;
-    world.finish("web").await;
-    receiver.wait("/hook/web", 3).await;
-    set_image("9").await;
-    let late = "ReplicaSet \"web-9\" has timed out progressing.";
-    let late = condition("Progressing", "False", "ProgressDeadlineExceeded", late);
-    let refused = condition("ReplicaFailure", "True", "FailedCreate", "pods \"web-9-x\" is forbidden: exceeded quota: pods");
-    let api = world.api::<Deployment>();
-    let generation = api.get("web").await.unwrap().metadata.generation;
-    let status = json!({"status": {"observedGeneration": generation, "conditions": [late, refused], "replicas": 1,
-        "updatedReplicas": null, "readyReplicas": 1, "availableReplicas": 1, "unavailableReplicas": 1}});
-    api.patch_status("web", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
-    receiver.wait("/hook/web", 4).await;
-    world.fence("shop", &["hook"]).await;
-    assert_eq!(
-        messages(&receiver, "web"),
-        [
-            "Deployed: 1, init images 7, 1 replica",
-            "Failed: init images 8: ReplicaSet \"web-8\" has timed out progressing.",
-            "Recovered: 1 replica",
-            "Failed: init images 9: ReplicaSet \"web-9\" has timed out progressing: pods \"web-9-x\" is forbidden: exceeded \
-             quota: pods",
-        ]
-    );
-    let steps = ["Deployed 1", "Failed 1", "Recovered 1", "Failed 1"];
-    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &steps).check().await;
 }

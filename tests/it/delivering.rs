@@ -11,12 +11,12 @@ use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, WatchEvent, WatchParams};
 use relaybook_api::conditions::{Condition, ConditionStatus, get};
-use relaybook_api::{Delivery, Notification, Outcome, Pipeline};
+use relaybook_api::{Delivery, Notification, Pipeline};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use crate::support::relaybook::Options;
-use crate::support::wait::{heavy, within};
+use crate::support::wait::within;
 use crate::support::world::OF_SECOND;
 use crate::support::{Receiver, Relaybook, Reply, World, eventually};
 
@@ -214,9 +214,10 @@ async fn the_last_parked_delivery_is_reported_until_one_is_delivered() {
     assert_eq!(wrong + rejects, 1, "the failure is reported once");
 }
 
-/// Parks three deliveries, lets a user act, and checks that the condition stays reset over a restart.
-async fn acted(ns: &str, act: impl AsyncFnOnce(&World)) {
-    let world = World::new(ns).await;
+/// The condition stays reset over a restart.
+#[tokio::test]
+async fn an_edit_of_a_secret_resets_the_parked_condition() {
+    let world = World::new("delivering-secret").await;
     let receiver = Receiver::start();
     receiver.script("/hook/web", [400, 400, 400].map(Reply::status));
     world.deploy("web", "1").await;
@@ -231,7 +232,7 @@ async fn acted(ns: &str, act: impl AsyncFnOnce(&World)) {
         world.observed_at("shop", tag, &["web"]).await;
     }
     world.condition("hook", "Delivering", |c| c.message.starts_with("3 of the last 3")).await;
-    act(&world).await;
+    world.patch::<Secret>("token", json!({"stringData": {"token": "new"}})).await;
     let right = world.condition("hook", "Delivering", |c| c.status == ConditionStatus::True).await;
     let history = History::of(&world, "hook", "Delivering").await;
     relaybook.kill9();
@@ -246,33 +247,6 @@ async fn acted(ns: &str, act: impl AsyncFnOnce(&World)) {
     .await;
     let history = history.end();
     assert!(history.iter().all(|c| c.last_transition_time == right.last_transition_time), "{history:#?}");
-}
-
-#[tokio::test]
-async fn an_edit_of_the_spec_resets_the_parked_condition() {
-    acted("delivering-edited", async |world: &World| {
-        world.patch::<Notification>("hook", json!({"spec": {"endpoint": {"timeout": "6s"}}})).await;
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn an_edit_of_a_secret_resets_the_parked_condition() {
-    acted("delivering-secret", async |world: &World| {
-        world.patch::<Secret>("token", json!({"stringData": {"token": "new"}})).await;
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_redelivery_resets_the_parked_condition() {
-    acted("delivering-again", async |world: &World| {
-        let parked = world.delivery("Deployed 2", |_| true).await;
-        let again = json!({"metadata": {"annotations": {"relaybook.dev/redeliver": "1"}}});
-        world.patch::<Delivery>(&parked.name_any(), again).await;
-        world.delivery("Deployed 2", |d| d.status.as_ref().is_some_and(|s| s.outcome == Some(Outcome::Delivered))).await;
-    })
-    .await;
 }
 
 #[tokio::test]
@@ -307,7 +281,6 @@ async fn a_notification_without_pipelines_is_reported_after_the_initial_list() {
 
 #[tokio::test]
 async fn pipelines_and_notifications_that_come_and_go_leave_nothing_in_memory() {
-    let _heavy = heavy().await;
     let world = World::new("delivering-many").await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;
@@ -323,7 +296,7 @@ async fn pipelines_and_notifications_that_come_and_go_leave_nothing_in_memory() 
         .await
     };
     let before = entries("some bookkeeping entries exist", &|entries| entries >= 2.0).await;
-    let names: Vec<_> = (0..20).map(|n| format!("n{n}")).collect();
+    let names: Vec<_> = (0..7).map(|n| format!("n{n}")).collect();
     for name in &names {
         world.pipeline(name, &["dev/web"]).await;
         world.notification(name, &receiver, json!({})).await;
@@ -333,10 +306,10 @@ async fn pipelines_and_notifications_that_come_and_go_leave_nothing_in_memory() 
     within(std::time::Duration::from_mins(3), "all is delivered", async || {
         let all = world.deliveries().await;
         let done = all.iter().filter(|d| d.status.as_ref().is_some_and(|s| s.outcome.is_some())).count();
-        if done == 21 * 21 { Ok(()) } else { Err(format!("{done} of {}", all.len())) }
+        if done == 8 * 8 { Ok(()) } else { Err(format!("{done} of {}", all.len())) }
     })
     .await;
-    entries("40 more bookkeeping entries exist", &|entries| entries >= before + 40.0).await;
+    entries("14 more bookkeeping entries exist", &|entries| entries >= before + 14.0).await;
     join_all(names.iter().map(async |name| {
         world.delete::<Pipeline>(name).await;
         world.delete::<Notification>(name).await;

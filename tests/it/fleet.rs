@@ -1,9 +1,7 @@
 //! Tests Fleet's objects, written one by one as Fleet's controllers write them: Relaybook reports what the agents have reported, with the
 //! commit that runs.
 
-mod drift;
 mod failing;
-mod helm;
 mod repository;
 mod staged;
 

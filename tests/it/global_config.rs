@@ -6,7 +6,7 @@ mod edits;
 mod faults;
 mod last_sent;
 mod layers;
-mod most_specific;
+mod twins;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::events::v1::Event;

@@ -1,8 +1,9 @@
 //! Tests the installation: a real API server accepts the manifests of the chart and of the kustomize bases, they grant the permissions
 //! that the program needs and no others, and Helm can install and remove them.
 
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
@@ -54,10 +55,13 @@ async fn room(client: &Client, release: &Release) {
     namespaces(client, &names).await;
 }
 
-/// Returns the release of a value set of the chart. Its name is that of the set.
-fn of_set(name: &str) -> Release {
-    let values = chart::value_sets().remove(name).unwrap_or_else(|| panic!("there is no set {name}"));
-    render(name, &format!("own-{name}"), &values)
+/// Returns the release of a value set of the chart. Its name is that of the set. All of them are rendered once.
+fn of_set(name: &str) -> &'static Release {
+    static RELEASES: LazyLock<BTreeMap<String, Release>> = LazyLock::new(|| {
+        let sets = chart::value_sets().into_iter();
+        sets.map(|(name, values)| (name.clone(), render(&name, &format!("own-{name}"), &values))).collect()
+    });
+    RELEASES.get(name).unwrap_or_else(|| panic!("there is no set {name}"))
 }
 
 fn render(name: &str, namespace: &str, values: &Value) -> Release {

@@ -1,6 +1,9 @@
 //! Tests the CRDs: with older ones the controllers do not run, with those of this version they start, and after the CRDs are deleted
 //! nothing is left. With CRDs without selectable fields, the command line filters by itself.
 
+use std::path::Path;
+use std::sync::OnceLock;
+
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
@@ -11,9 +14,9 @@ use relaybook_api::{Delivery, GROUP, Pipeline};
 use serde_json::{Value, json};
 
 use crate::page::person::OwnPage;
-use crate::support::control_plane::ControlPlane;
+use crate::support::control_plane::{self, ControlPlane};
 use crate::support::relaybook::{Options, command};
-use crate::support::{Receiver, Relaybook, Reply, World, eventually};
+use crate::support::{Receiver, Relaybook, Reply, World, eventually, turn};
 
 fn definition(kind: &str) -> CustomResourceDefinition {
     relaybook_api::crds().into_iter().find(|crd| crd.spec.names.kind == kind).expect("one of ours")
@@ -53,25 +56,52 @@ async fn no_definitions(api: &Api<CustomResourceDefinition>, end: &str) {
     .await;
 }
 
+/// All of this happens on one control plane, because each part changes its CRDs.
 #[tokio::test]
-async fn older_crds_stop_the_controllers_until_they_are_updated() {
+async fn controllers_run_only_with_crds_that_fit_and_an_uninstall_leaves_nothing_behind() {
     let plane = ControlPlane::start().expect("a control plane");
     let world = World::on(&plane.kubeconfig, "installed-older").await;
     let api: Api<CustomResourceDefinition> = Api::all(world.client.clone());
     // A field manager can only remove fields that it owns. So the manager that changes the CRD also creates it.
     api.delete("pipelines.relaybook.dev", &DeleteParams::default()).await.expect("deleted");
     no_definitions(&api, "pipelines.relaybook.dev").await;
-    let output = command(&world, &["explain", "shop", "-n", "installed-older"]).await;
+    a_missing_crd_is_reported_with_the_remedy(&world).await;
+    put(&world, &older("Pipeline", "settled")).await;
+    let mut relaybook = Relaybook::begin(&world, Options::of(&world)).await;
+    relaybook.wait_listening().await;
+    controllers_wait_for_newer_crds(&world, &relaybook).await;
+
+    put(&world, &definition("Pipeline")).await;
+    relaybook.wait_ready().await;
+    a_change_is_sent(&world).await;
+    an_unchanged_schema_is_not_sent_again(&world).await;
+
+    // A rollback installs older CRDs while Relaybook runs.
+    put(&world, &older("Pipeline", "settled")).await;
+    let status = relaybook.ended().await;
+    assert!(!status.success(), "{status}");
+    let log = relaybook.log();
+    assert!(log.contains("waits at its next start") && log.contains("Pipeline.status.settled"), "{log}");
+    put(&world, &definition("Pipeline")).await;
+    a_status_subresource_of_deliveries_does_not_fit(&world).await;
+
+    relaybook.start_again().await;
+    an_uninstall_leaves_nothing_behind(&world).await;
+    relaybook.stop().await;
+}
+
+async fn a_missing_crd_is_reported_with_the_remedy(world: &World) {
+    let output = command(world, &["explain", "shop", "-n", &world.ns]).await;
     let said = String::from_utf8_lossy(&output.stderr);
     let remedy =
         "; Relaybook is not installed in this cluster: install its chart, or apply the output of `relaybook crds`\n";
     assert!(said.ends_with(remedy) && output.status.code() == Some(1), "{said}");
     let page = OwnPage::start(&world.kubeconfig, &["--controller-namespace", &world.ns]).await;
-    let seen = page.get("/pipelines/installed-older/shop").await.body;
+    let seen = page.get(&format!("/pipelines/{}/shop", world.ns)).await.body;
     assert!(seen.contains("Relaybook is not installed in this cluster: install its chart"), "{seen}");
-    put(&world, &older("Pipeline", "settled")).await;
-    let mut relaybook = Relaybook::begin(&world, Options::of(&world)).await;
-    relaybook.wait_listening().await;
+}
+
+async fn controllers_wait_for_newer_crds(world: &World, relaybook: &Relaybook) {
     eventually("the log names the missing field", async || {
         let log = relaybook.log();
         if log.contains("missing: Pipeline.status.settled. Install them") { Ok(()) } else { Err(log) }
@@ -79,7 +109,7 @@ async fn older_crds_stop_the_controllers_until_they_are_updated() {
     .await;
     let waits = relaybook.ready().await.expect_err("it is not ready");
     assert!(waits.contains("definitions"), "{waits}");
-    // Banners are kept for half a minute.
+    // Another page than before, because banners are kept for half a minute.
     let page = OwnPage::start(&world.kubeconfig, &["--controller-namespace", &world.ns]).await;
     let seen = page.get("/").await.body;
     let outdated = "missing: Pipeline.status.settled. Install them";
@@ -96,9 +126,9 @@ async fn older_crds_stop_the_controllers_until_they_are_updated() {
     }
     let leases = world.api::<Lease>().list(&ListParams::default()).await.expect("listed").items;
     assert!(leases.is_empty(), "{leases:?}");
+}
 
-    put(&world, &definition("Pipeline")).await;
-    relaybook.wait_ready().await;
+async fn a_change_is_sent(world: &World) {
     let receiver = Receiver::start();
     world.deploy("web", "1").await;
     world.notification("hook", &receiver, json!({})).await;
@@ -107,38 +137,30 @@ async fn older_crds_stop_the_controllers_until_they_are_updated() {
     world.ship("web", "2").await;
     world.fence("shop", &["hook"]).await;
     assert_eq!(receiver.to("/hook/web").len(), 1);
+}
 
-    // While the CRDs are unchanged, a repeated check costs almost nothing: the API server answers 304.
+/// While the CRDs are unchanged, a repeated check costs almost nothing: the API server answers 304.
+async fn an_unchanged_schema_is_not_sent_again(world: &World) {
     let ask = || http::Request::get("/openapi/v3/apis/relaybook.dev/v1alpha1");
     let body = kube::client::Body::empty;
     let first = world.client.send(ask().body(body()).unwrap()).await.expect("answered");
     let mark = first.headers()[http::header::ETAG].clone();
     let again = ask().header(http::header::IF_NONE_MATCH, mark).body(body()).unwrap();
     assert_eq!(world.client.send(again).await.expect("answered").status(), http::StatusCode::NOT_MODIFIED);
-
-    // A rollback installs older CRDs while Relaybook runs.
-    put(&world, &older("Pipeline", "settled")).await;
-    let status = relaybook.ended().await;
-    assert!(!status.success(), "{status}");
-    let log = relaybook.log();
-    assert!(log.contains("waits at its next start") && log.contains("Pipeline.status.settled"), "{log}");
 }
 
-#[tokio::test]
-async fn a_status_subresource_of_deliveries_does_not_fit() {
-    let mut all = relaybook_api::crds();
-    let delivery = all.iter_mut().find(|crd| crd.spec.names.kind == "Delivery").expect("one of ours");
-    delivery.spec.versions[0].subresources = serde_json::from_value(json!({"status": {}})).expect("subresources");
-    let plane = ControlPlane::with(all).expect("a control plane");
-    let world = World::on(&plane.kubeconfig, "installed-subresource").await;
+async fn a_status_subresource_of_deliveries_does_not_fit(world: &World) {
     let checked = async |words: &str| {
         eventually("the check of the CRDs", async || {
-            let output = command(&world, &["check", "--namespace", &world.ns]).await;
+            let output = command(world, &["check", "--namespace", &world.ns]).await;
             let said = String::from_utf8_lossy(&output.stdout).into_owned();
             if said.contains(words) { Ok(()) } else { Err(said) }
         })
         .await;
     };
+    let mut with_status = definition("Delivery");
+    with_status.spec.versions[0].subresources = serde_json::from_value(json!({"status": {}})).expect("subresources");
+    put(world, &with_status).await;
     checked("missing: Delivery.status in the object itself (it is still a subresource). Install them").await;
     // A merge patch replaces the list of versions, and so removes the subresource.
     let api: Api<CustomResourceDefinition> = Api::all(world.client.clone());
@@ -148,20 +170,8 @@ async fn a_status_subresource_of_deliveries_does_not_fit() {
 }
 
 /// No object of Relaybook has a finalizer, so an uninstall in any order never has to wait.
-#[tokio::test]
-async fn an_uninstall_leaves_nothing_behind() {
-    let plane = ControlPlane::start().expect("a control plane");
-    let world = World::on(&plane.kubeconfig, "installed-removed").await;
-    let receiver = Receiver::start();
-    world.deploy("web", "1").await;
-    world.notification("hook", &receiver, json!({})).await;
-    world.pipeline("shop", &["dev/web"]).await;
-    let mut relaybook = Relaybook::start(&world).await;
-    world.settled().await;
-    world.ship("web", "2").await;
-    world.fence("shop", &["hook"]).await;
+async fn an_uninstall_leaves_nothing_behind(world: &World) {
     assert!(world.deliveries().await.len() >= 2);
-
     let api: Api<CustomResourceDefinition> = Api::all(world.client.clone());
     for crd in relaybook_api::crds() {
         api.delete(&crd.name_any(), &DeleteParams::default()).await.expect("deleted");
@@ -169,26 +179,48 @@ async fn an_uninstall_leaves_nothing_behind() {
     no_definitions(&api, ".relaybook.dev").await;
     // The CRDs are installed again while Relaybook runs. None of the old objects exists.
     for crd in relaybook_api::crds() {
-        crate::support::control_plane::install(&world.client, &crd).await;
+        control_plane::install(&world.client, &crd).await;
     }
     assert_eq!(world.api::<Pipeline>().list(&ListParams::default()).await.expect("listed").items.len(), 0);
     assert_eq!(world.api::<Delivery>().list(&ListParams::default()).await.expect("listed").items.len(), 0);
-    relaybook.stop().await;
 }
 
-/// Returns CRDs without selectable fields. With them, an API server answers as one before Kubernetes 1.31, which cannot select custom
-/// resources by fields: it refuses such a selector with the same message.
-fn without_selectable_fields() -> Vec<CustomResourceDefinition> {
+/// A control plane with CRDs of an earlier version: without selectable fields, and without patterns of kinds and API versions. Each test has its
+/// own namespaces there.
+pub fn with_earlier_crds() -> &'static Path {
+    static PLANE: OnceLock<ControlPlane> = OnceLock::new();
+    turn::wait();
+    &PLANE.get_or_init(|| ControlPlane::with(earlier()).expect("a control plane")).kubeconfig
+}
+
+/// Without selectable fields, an API server answers as one before Kubernetes 1.31, which cannot select custom resources by fields: it refuses
+/// such a selector with the same message.
+fn earlier() -> Vec<CustomResourceDefinition> {
     let mut all = relaybook_api::crds();
     let mut taken = all.iter_mut().flat_map(|crd| &mut crd.spec.versions).map(|version| version.selectable_fields.take());
     assert!(taken.by_ref().flatten().count() > 0, "there are fields to select by");
-    all
+    let mut all = serde_json::to_value(all).expect("JSON");
+    without_patterns(&mut all);
+    serde_json::from_value(all).expect("definitions")
+}
+
+/// Removes the patterns of kinds and API versions from schemas.
+fn without_patterns(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            for name in ["apiVersion", "kind"] {
+                fields.get_mut(name).and_then(Value::as_object_mut).map(|field| field.remove("pattern"));
+            }
+            fields.values_mut().for_each(without_patterns);
+        }
+        Value::Array(entries) => entries.iter_mut().for_each(without_patterns),
+        _ => {}
+    }
 }
 
 #[tokio::test]
 async fn without_field_selectors_the_command_line_filters_by_itself() {
-    let plane = ControlPlane::with(without_selectable_fields()).expect("a control plane");
-    let world = World::on(&plane.kubeconfig, "installed-unselectable").await;
+    let world = World::on(with_earlier_crds(), "installed-unselectable").await;
     let selected = world.api::<Delivery>().list(&ListParams::default().fields("status.outcome=Parked")).await;
     assert!(selected.is_err_and(|e| e.to_string().contains("field label not supported")), "it cannot select");
 

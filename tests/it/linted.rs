@@ -1,9 +1,11 @@
-//! Tests that `relaybook lint` and the API server agree: both check the same manifests. Also tests the command line of `relaybook lint`.
+//! Tests that `relaybook lint` and the API server agree: both check the same manifests. The API server says how to correct what it refuses.
+//! Also tests the command line of `relaybook lint`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
+use futures::{StreamExt as _, stream};
 use relaybook_api::ObjectName;
 use relaybook_tools::lint::{File, Options, Source, lint};
 use serde_json::{Value, json};
@@ -41,9 +43,13 @@ const MORE: &[(&str, &str)] = &[
     ("two targets of one name", "the controller composes the names"),
 ];
 
+/// Maximum number of manifests that are posted at a time.
+const POSTS: usize = 16;
+
 /// What is special about a manifest, and the manifest.
 type Case = (&'static str, Value);
 
+/// Returns all cases. Those of `bad` and `good` come first.
 fn cases() -> Vec<Case> {
     let mut all: Vec<Case> = bad().into_iter().map(|(what, object, _)| (what, object)).chain(good()).collect();
     // Both tables omit fields by setting them to null.
@@ -232,15 +238,38 @@ fn verdicts(cases: &[Case]) -> BTreeMap<&'static str, Vec<String>> {
     cases.iter().map(|(what, _)| (*what, said(what))).collect()
 }
 
+/// Posts manifests without storing them. Returns the answers of the API server in the same order.
+async fn posted<'a>(world: &World, manifests: impl Iterator<Item = &'a Value>) -> Vec<Result<Value, String>> {
+    let posts: Vec<_> = manifests.map(|manifest| post(world, manifest, true)).collect();
+    stream::iter(posts).buffered(POSTS).collect().await
+}
+
+/// Returns the answers about `bad` that do not contain their words, and those about `good` that are refusals.
+fn unexpected(cases: &[Case], answers: &[Result<Value, String>]) -> Vec<String> {
+    let refused = bad().into_iter().map(|(_, _, words)| Some(words));
+    let expected = refused.chain(good().into_iter().map(|_| None));
+    let mut wrong = Vec::new();
+    for ((words, (what, _)), answer) in expected.zip(cases).zip(answers) {
+        match (answer, words) {
+            (Ok(_), None) => {}
+            (Err(message), Some(words)) if message.contains(words) => {}
+            (Ok(_), Some(words)) => wrong.push(format!("{what}: the API server accepts it instead of: {words}")),
+            (Err(message), _) => wrong.push(format!("{what}: the API server refuses it: {message}")),
+        }
+    }
+    wrong
+}
+
 #[tokio::test]
-async fn lint_and_the_api_server_agree() {
+async fn the_api_server_refuses_invalid_objects_with_a_remedy_and_lint_agrees() {
     let world = World::new("linted").await;
     let cases = renamed(cases());
     let said = verdicts(&cases);
     assert!(cases.len() >= 60 && said.len() == cases.len(), "{} cases, {} names", cases.len(), said.len());
-    let (mut wrong, mut more) = (Vec::new(), BTreeSet::new());
-    for (what, object) in &cases {
-        match (post(&world, object, true).await, said[what].as_slice()) {
+    let answers = posted(&world, cases.iter().map(|(_, object)| object)).await;
+    let (mut wrong, mut more) = (unexpected(&cases, &answers), BTreeSet::new());
+    for ((what, _), answer) in cases.iter().zip(&answers) {
+        match (answer, said[what].as_slice()) {
             (Ok(_), []) => {}
             (Err(_), findings) if !findings.is_empty() => {}
             (Ok(_), findings) if MORE.iter().any(|(case, _)| case == what) => {
@@ -325,8 +354,8 @@ async fn lint_and_the_api_server_agree_on_every_field() {
         assert!(all.len() > 100, "{}", all.len());
         let files: Vec<_> = all.iter().map(|(what, object)| File::named(what, object.to_string())).collect();
         let report = lint(&files, &options()).unwrap();
-        for (what, object) in &all {
-            let taken = post(&world, object, true).await;
+        let answers = posted(&world, all.iter().map(|(_, object)| object)).await;
+        for ((what, _), taken) in all.iter().zip(answers) {
             // Findings of the controllers do not count: they check more than the API server.
             let said: Vec<_> =
                 report.findings.iter().filter(|f| f.file == *what && f.source != Source::Controller).collect();

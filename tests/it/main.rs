@@ -48,7 +48,6 @@ mod linted;
 mod missing;
 mod monitoring;
 mod order;
-mod outage;
 mod paced;
 mod page;
 mod promotions;

@@ -15,7 +15,6 @@ mod people;
 mod quiet;
 mod slow;
 mod soak;
-mod steps;
 
 use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;

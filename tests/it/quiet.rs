@@ -1,7 +1,6 @@
 //! Unchanged state causes no request and no write: at the first installation, after a restart, and while controllers reconcile.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use futures::future::join_all;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -10,17 +9,15 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use relaybook_api::{Delivery, Notification, Pipeline};
 use serde_json::{Value, json};
 
-use crate::support::wait::{heavy, within};
 use crate::support::world::apps::{Kind, condition};
 use crate::support::world::{all_triggers, pipeline};
 use crate::support::{Oracle, Receiver, Relaybook, World, eventually};
 
 #[tokio::test]
-async fn a_first_installation_on_a_hundred_healthy_pipelines_is_silent() {
-    let _permit = heavy().await;
+async fn a_first_installation_on_many_healthy_pipelines_is_silent() {
     let world = World::new("installed").await;
     let receiver = Receiver::start();
-    let names: Vec<_> = (0..100).map(|i| format!("p{i}")).collect();
+    let names: Vec<_> = (0..20).map(|i| format!("p{i}")).collect();
     for names in names.chunks(10) {
         join_all(names.iter().map(async |name| {
             world.deploy(name, "1").await;
@@ -34,7 +31,7 @@ async fn a_first_installation_on_a_hundred_healthy_pipelines_is_silent() {
 
     // All pipelines have the fence as a target.
     world.fence("p0", &["hook"]).await;
-    within(Duration::from_mins(3), "all fences", async || {
+    eventually("all fences", async || {
         let count = receiver.to("/hook/fence").len();
         if count >= names.len() { Ok(()) } else { Err(format!("{count} came")) }
     })
@@ -146,9 +143,9 @@ async fn a_new_message_is_no_change() {
     assert_eq!(receiver.to("/hook/web")[0].json()["message"], "timeout after 1m");
 }
 
+/// At an interval of one minute, an hour has 60 rounds.
 #[tokio::test]
 async fn an_hour_of_intervals_is_silent_and_failing_retries_are_one_failure() {
-    let _permit = heavy().await;
     let world = World::new("intervals").await;
     let receiver = Receiver::start();
     let (good, bad) = ("main@sha1:aaa", "main@sha1:bbb");
@@ -172,7 +169,7 @@ async fn an_hour_of_intervals_is_silent_and_failing_retries_are_one_failure() {
     let retrying = condition("Reconciling", "True", "ProgressingWithRetry", "Building manifests");
     let failed = condition("Ready", "False", "BuildFailed", "no such file");
     let ready = condition("Ready", "True", "ReconciliationSucceeded", "Applied");
-    for i in 0..450 {
+    for i in 0..60 {
         write("calm", &[reconciling.clone(), unknown.clone()], good).await;
         write("calm", std::slice::from_ref(&ready), good).await;
         if i % 3 == 0 {

@@ -27,23 +27,8 @@ async fn deployment_events_written_one_by_one_are_all_reported() {
 }
 
 #[tokio::test]
-async fn rollback_events_written_one_by_one_are_all_reported() {
-    one_by_one("replay-back", Kind::Deployment, include_str!("../data/rollback.jsonl"), replay::ROLLBACK).await;
-}
-
-#[tokio::test]
 async fn kustomization_events_written_at_once_are_reported_or_coalesced() {
     at_once("burst-flux", Kind::Kustomization, include_str!("../data/kustomization.jsonl"), replay::KUSTOMIZATION).await;
-}
-
-#[tokio::test]
-async fn deployment_events_written_at_once_are_reported_or_coalesced() {
-    at_once("burst-deploy", Kind::Deployment, include_str!("../data/deployment.jsonl"), replay::DEPLOYMENT).await;
-}
-
-#[tokio::test]
-async fn rollback_events_written_at_once_are_reported_or_coalesced() {
-    at_once("burst-back", Kind::Deployment, include_str!("../data/rollback.jsonl"), replay::ROLLBACK).await;
 }
 
 /// Writes the next event only after the previous one was observed. Every transition must be sent, and none coalesced.

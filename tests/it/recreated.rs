@@ -105,15 +105,6 @@ const OLD_ONES_CANCELED: [&str; 4] = ["Deployed 2 [Canceled]", "Deployed 3 [Canc
 const ALL: [&str; 4] = ["Deployed 2", "Deployed 3", "Deployed 4", "Deployed 5"];
 
 #[tokio::test]
-async fn a_recreated_target_cancels_deliveries_of_its_predecessor() {
-    let stuck = Stuck::new("again-target").await;
-    stuck.targets(&[]).await;
-    stuck.canceled("TargetGone").await;
-    stuck.targets(&["dev/web"]).await;
-    stuck.goes_on_with(&OLD_ONES_CANCELED).await;
-}
-
-#[tokio::test]
 async fn a_target_that_was_removed_while_relaybook_was_stopped_cancels_its_deliveries() {
     let mut stuck = Stuck::new("again-target-out").await;
     stuck.kill9();
@@ -137,14 +128,6 @@ async fn a_target_that_was_removed_and_added_unnoticed_is_the_same_target() {
 }
 
 #[tokio::test]
-async fn a_recreated_pipeline_cancels_deliveries_of_its_predecessor() {
-    let stuck = Stuck::new("again-pipeline").await;
-    stuck.make_pipeline_again().await;
-    stuck.goes_on_with(&OLD_ONES_CANCELED).await;
-    stuck.canceled("PipelineGone").await;
-}
-
-#[tokio::test]
 async fn a_pipeline_recreated_while_relaybook_was_stopped_cancels_deliveries_of_its_predecessor() {
     let mut stuck = Stuck::new("again-pipeline-down").await;
     stuck.kill9();
@@ -152,14 +135,6 @@ async fn a_pipeline_recreated_while_relaybook_was_stopped_cancels_deliveries_of_
     stuck.relaybook.start_again().await;
     stuck.goes_on_with(&OLD_ONES_CANCELED).await;
     stuck.canceled("PipelineGone").await;
-}
-
-#[tokio::test]
-async fn a_recreated_notification_cancels_deliveries_of_its_predecessor() {
-    let stuck = Stuck::new("again-notification").await;
-    stuck.make_notification_again().await;
-    stuck.goes_on_with(&OLD_ONES_CANCELED).await;
-    stuck.canceled("NotificationGone").await;
 }
 
 #[tokio::test]
@@ -182,16 +157,6 @@ async fn a_pipeline_that_was_temporarily_not_selected_keeps_its_pending_deliveri
     select(json!({"matchLabels": {"nobody": "has this"}})).await;
     select(json!({"matchLabels": null})).await;
     stuck.goes_on_with(&ALL).await;
-}
-
-#[tokio::test]
-async fn a_recreated_notification_that_selects_no_pipeline_cancels_deliveries_of_its_predecessor() {
-    let stuck = Stuck::new("again-for-others").await;
-    stuck.world.delete::<Notification>("hook").await;
-    let selector = json!({"pipelineSelector": {"matchLabels": {"nobody": "has this"}}});
-    stuck.world.notification("hook", &stuck.receiver, selector).await;
-    stuck.receiver.always("/hook/web", Reply::status(200));
-    stuck.canceled("NotificationGone").await;
 }
 
 #[tokio::test]

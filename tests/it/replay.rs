@@ -137,7 +137,7 @@ fn masks() -> impl Strategy<Value = Vec<bool>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(500))]
 
     /// Events that are not observed can only remove transitions. The others stay in order, if the last event of each scenario is
     /// observed.

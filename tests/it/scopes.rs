@@ -1,5 +1,4 @@
-//! What one process watches: several namespaces, one of the two controllers, kinds that are added later, and pipelines that it cannot
-//! observe. Also checks the names of the metrics.
+//! What one process watches: several namespaces, and kinds that are added later. Also checks the names of the metrics.
 #![allow(clippy::float_cmp, reason = "counts are whole numbers")]
 
 use std::collections::BTreeSet;
@@ -8,7 +7,7 @@ use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchP
 use relaybook_api::conditions::ConditionStatus;
 use relaybook_api::pipeline::TargetStatus;
 use relaybook_api::{Pipeline, Status};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::support::control_plane;
 use crate::support::relaybook::Options;
@@ -41,46 +40,6 @@ async fn the_same_names_in_two_namespaces_are_independent() {
     b.fence("shop", &["hook"]).await;
     Oracle::new(&a, &at_a).lane("shop/hook/dev/web", &["Deployed 2", "Deployed 4"]).check().await;
     Oracle::new(&b, &at_b).lane("shop/hook/dev/web", &["Deployed 3", "Deployed 5"]).check().await;
-}
-
-#[tokio::test]
-async fn a_notification_without_any_pipeline_is_ready() {
-    let world = World::new("scopes-no-pipeline").await;
-    let receiver = Receiver::start();
-    world.notification("hook", &receiver, json!({})).await;
-    let _relaybook = Relaybook::start(&world).await;
-    world.ready("hook").await;
-    let status = world.get_notification("hook").await.status.unwrap();
-    assert_eq!((status.pipelines, status.targets), (0, 0));
-
-    // If a pipeline is created later, all changes after its first observation are sent.
-    world.deploy("web", "1").await;
-    world.pipeline("shop", &["dev/web"]).await;
-    world.observed("shop").await;
-    world.ship("web", "2").await;
-    world.fence("shop", &["hook"]).await;
-    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2"]).check().await;
-}
-
-#[tokio::test]
-async fn the_two_controllers_can_run_in_two_processes() {
-    let world = World::new("scopes-two").await;
-    let receiver = Receiver::start();
-    world.deploy("web", "1").await;
-    world.pipeline("shop", &["dev/web"]).await;
-    world.notification("hook", &receiver, json!({})).await;
-    let _dispatcher = Relaybook::with(&world, Options { controllers: "dispatch", ..Options::of(&world) }).await;
-    let mut observer = Relaybook::with(&world, Options { controllers: "pipeline", ..Options::of(&world) }).await;
-    world.settled().await;
-
-    world.ship("web", "2").await;
-    world.break_("web", "3", "no such image").await;
-    world.fence("shop", &["hook"]).await;
-    observer.restart().await;
-    world.ship("web", "2").await;
-    world.fence("shop", &["hook"]).await;
-    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2", "Failed 3", "Recovered 2"]).check().await;
-    assert_eq!(observer.attempts().await, 0.0);
 }
 
 #[tokio::test]
@@ -126,47 +85,6 @@ async fn a_kind_that_is_added_later_is_observed() {
     widgets.patch("web", &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
     world.fence("shop", &["hook"]).await;
     Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 1", "Deployed 2"]).check().await;
-}
-
-#[tokio::test]
-async fn a_pipeline_that_cannot_be_observed_shows_the_reason() {
-    let world = World::new("scopes-refused").await;
-    let receiver = Receiver::start();
-    world.deploy("web", "1").await;
-    let numbered = |n: i32| json!({"namespace": world.ns, "appRef": {"name": format!("app-{n}")}});
-    let many: Vec<Value> = (1..=256).map(numbered).collect();
-    let app = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
-    let environments = json!([{"name": "dev", "targets": [numbered(0)]}, {"name": "prod", "targets": many}]);
-    world
-        .create::<Pipeline>(json!({"metadata": {"name": "many"}, "spec": {"appRef": app, "environments": environments}}))
-        .await;
-    let twice = json!([{"name": "dev", "targets": [{"namespace": world.ns}, {"namespace": world.ns}]}]);
-    world.create::<Pipeline>(json!({"metadata": {"name": "twice"}, "spec": {"appRef": app, "environments": twice}})).await;
-    world.pipeline("shop", &["dev/web"]).await;
-    world.notification("hook", &receiver, json!({})).await;
-    let _relaybook = Relaybook::start(&world).await;
-    for (name, reason, words) in [("many", "TooManyTargets", "257 targets"), ("twice", "DuplicateTarget", "appRef.name")] {
-        let ready = world.pipeline_condition(name, "Ready", |c| c.status == ConditionStatus::False).await;
-        assert_eq!(ready.reason, reason);
-        assert!(ready.message.contains(words), "{}", ready.message);
-    }
-
-    // The invalid pipelines do not delay the other one, and work as soon as they are fixed.
-    world.ready("hook").await;
-    world.observed("shop").await;
-    world.ship("web", "2").await;
-    world.fence("shop", &["hook"]).await;
-    let mended = world::pipeline(&world.ns, "twice", Kind::Deployment, &["dev/web"])["spec"].take();
-    world.patch::<Pipeline>("twice", json!({"spec": mended})).await;
-    world.observed("twice").await;
-    world.ship("web", "3").await;
-    world.fence("shop", &["hook"]).await;
-    world.fence("twice", &["hook"]).await;
-    Oracle::new(&world, &receiver)
-        .lane("shop/hook/dev/web", &["Deployed 2", "Deployed 3"])
-        .lane("twice/hook/dev/web", &["Deployed 3"])
-        .check()
-        .await;
 }
 
 #[tokio::test]

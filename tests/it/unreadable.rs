@@ -6,7 +6,8 @@ use relaybook_api::conditions::{self, ConditionStatus};
 use relaybook_api::{Pipeline, PipelineSet};
 use serde_json::{Value, json};
 
-use crate::support::control_plane::{ControlPlane, foreign, install};
+use crate::installed::with_earlier_crds;
+use crate::support::control_plane::{foreign, install};
 use crate::support::relaybook::Options;
 use crate::support::remote::{self, Remote};
 use crate::support::world::apps::condition;
@@ -73,29 +74,12 @@ async fn the_schema_refuses_every_other_spelling_of_a_kind() {
     }
 }
 
-/// Removes the patterns of kinds and API versions from schemas, as they are in CRDs of earlier versions.
-fn without_patterns(schema: &mut Value) {
-    match schema {
-        Value::Object(fields) => {
-            for name in ["apiVersion", "kind"] {
-                fields.get_mut(name).and_then(Value::as_object_mut).map(|field| field.remove("pattern"));
-            }
-            fields.values_mut().for_each(without_patterns);
-        }
-        Value::Array(entries) => entries.iter_mut().for_each(without_patterns),
-        _ => {}
-    }
-}
-
 /// Objects can be older than the schema, so the controller decides as well.
 #[tokio::test]
 async fn no_spelling_reads_a_secret_with_older_crds() {
-    let mut definitions = serde_json::to_value(relaybook_api::crds()).unwrap();
-    without_patterns(&mut definitions);
-    let plane = ControlPlane::with(serde_json::from_value(definitions).unwrap()).expect("a control plane");
-    let victim = World::on(&plane.kubeconfig, "unreadable-b").await;
+    let victim = World::on(with_earlier_crds(), "unreadable-b").await;
     victim.secret("db", json!({"password": SECRET})).await;
-    let world = World::on(&plane.kubeconfig, "unreadable-a").await;
+    let world = World::on(with_earlier_crds(), "unreadable-a").await;
     let receiver = Receiver::start();
     world.notification("hook", &receiver, json!({})).await;
     let mut names = Vec::new();

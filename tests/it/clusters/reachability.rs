@@ -1,4 +1,4 @@
-//! Whether a cluster is reachable: a changed kubeconfig, a stopped server, dropped packets.
+//! Whether a cluster is reachable: a changed kubeconfig, dropped packets, a restarted server that rejects requests.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -9,10 +9,9 @@ use relaybook_api::pipeline::TargetStatus;
 use serde_json::json;
 
 use super::{Stage, TAKES, secret};
-use crate::support::control_plane::{self, ControlPlane};
 use crate::support::proxy::Call;
 use crate::support::wait::within;
-use crate::support::{Fault, Oracle, Proxy, Receiver, World, eventually};
+use crate::support::{Fault, Oracle, Proxy, Receiver, control_plane, eventually};
 
 /// On other clusters a kind is listed in all namespaces.
 fn is_list_of_deployments(call: &Call) -> bool {
@@ -84,31 +83,6 @@ async fn a_changed_kubeconfig_applies_at_once_and_closes_old_connections() {
 }
 
 #[tokio::test]
-async fn a_stopped_server_is_reported_offline_once_and_observed_after_its_return() {
-    let mut other = tokio::task::spawn_blocking(ControlPlane::start).await.unwrap().unwrap();
-    let remote = World::on(&other.kubeconfig, "clusters-stopped").await;
-    let stage = Stage::with("clusters-stopped", remote).await;
-    stage.kubeconfig("eu", &other.kubeconfig).await;
-    stage.pipeline("shop", &[secret("eu")]).await;
-    let relaybook = stage.relaybook_with(&["--cluster-grace", "5s"]).await;
-    stage.runs("shop", 0, "1").await;
-
-    other.kill_api_server();
-    let message = stage.unknown("shop", 0, "Unreachable").await;
-    assert_eq!(message, "cluster clusters-stopped.eu cannot be reached: the connection is refused");
-    let offline = || relaybook.log().matches("has not answered for the grace period").count();
-    eventually("it is offline", async || if offline() == 1 { Ok(()) } else { Err(format!("{} times", offline())) }).await;
-    assert_eq!(relaybook.metrics().await[r#"relaybook_clusters{state="unreachable"}"#], 1.0);
-
-    other.start_api_server();
-    stage.runs("shop", 0, "1").await;
-    stage.remote.ship("web", "2").await;
-    stage.runs("shop", 0, "2").await;
-    assert_eq!(offline(), 1, "it is reported once");
-    assert_eq!(relaybook.metrics().await[r#"relaybook_clusters{state="reachable"}"#], 1.0);
-}
-
-#[tokio::test]
 async fn dropped_packets_are_detected_and_delay_no_other_cluster() {
     let stage = Stage::new("clusters-swallowed").await;
     let receiver = Receiver::start();
@@ -177,30 +151,9 @@ async fn the_last_status_is_kept_while_a_restarted_cluster_rejects_requests() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_drops_packets_from_the_start_is_reported() {
-    let stage = Stage::new("clusters-mute").await;
-    let receiver = Receiver::start();
-    let proxy = Proxy::start(control_plane::remote(), "clusters-mute").await;
-    proxy.freeze();
-    stage.kubeconfig("eu", &proxy.kubeconfig).await;
-    stage.local.deploy("web", "1").await;
-    stage.local.pipeline("near", &["dev/web"]).await;
-    stage.pipeline("shop", &[secret("eu")]).await;
-    stage.local.notification("hook", &receiver, json!({})).await;
-    let _relaybook = stage.relaybook().await;
-    stage.unknown("shop", 0, "Timeout").await;
-    stage.local.observed("near").await;
-    stage.local.ready("hook").await;
-    stage.local.ship("web", "2").await;
-    stage.local.fence("near", &["hook"]).await;
-    proxy.heal();
-    stage.runs("shop", 0, "1").await;
-    Oracle::new(&stage.local, &receiver).lane("near/hook/dev/web", &["Deployed 2"]).check().await;
-}
-
-#[tokio::test]
-async fn unused_caches_are_released_and_a_stop_waits_for_no_cluster() {
+async fn a_mute_cluster_delays_no_pipeline_and_no_stop_and_unused_caches_are_released() {
     let stage = Stage::new("clusters-ended").await;
+    let receiver = Receiver::start();
     let proxy = Proxy::start(control_plane::remote(), "clusters-ended").await;
     let mute = Proxy::start(control_plane::remote(), "clusters-ended-mute").await;
     mute.freeze();
@@ -208,9 +161,18 @@ async fn unused_caches_are_released_and_a_stop_waits_for_no_cluster() {
     stage.kubeconfig("us", &mute.kubeconfig).await;
     stage.pipeline("shop", &[secret("eu")]).await;
     stage.pipeline("far", &[secret("us")]).await;
+    stage.local.deploy("web", "1").await;
+    stage.local.pipeline("near", &["dev/web"]).await;
+    stage.local.notification("hook", &receiver, json!({})).await;
     let mut relaybook = stage.relaybook().await;
     stage.runs("shop", 0, "1").await;
     stage.unknown("far", 0, "Timeout").await;
+    stage.local.observed("near").await;
+    stage.local.ready("hook").await;
+    stage.local.ship("web", "2").await;
+    stage.local.fence("near", &["hook"]).await;
+    Oracle::new(&stage.local, &receiver).lane("near/hook/dev/web", &["Deployed 2"]).check().await;
+
     stage.local.delete::<Pipeline>("shop").await;
     within(TAKES, "its connections are closed", async || match proxy.open() {
         0 => Ok(()),

@@ -33,9 +33,10 @@ async fn when_all_targets_fail_at_once_the_status_stays_small_and_each_failure_a
     world.settled().await;
     dispatcher.stop().await;
 
-    let message = "it does not start, and there is much to say about it; ".repeat(1024 / 54 + 1);
+    // In JSON, quotes and line breaks need escapes, which count for the size.
+    let message = "x\"\n".repeat(1024 / 3);
     let api = world.api::<Deployment>();
-    let exceeded = condition("Progressing", "False", "ProgressDeadlineExceeded", &message[..1024]);
+    let exceeded = condition("Progressing", "False", "ProgressDeadlineExceeded", &message);
     let failed = Patch::Merge(json!({"status": {"conditions": [exceeded], "replicas": 2, "unavailableReplicas": 1}}));
     let nothing = PatchParams::default();
     join_all(apps.iter().map(async |app| api.patch_status(app, &nothing, &failed).await.expect("patched"))).await;

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::Stage;
 use crate::support::proxy::{Call, RuleId};
-use crate::support::wait::{heavy, within};
+use crate::support::wait::within;
 use crate::support::{Fault, Oracle, Relaybook, eventually, world};
 
 /// A rejected watch is retried after at most 30 s.
@@ -247,14 +247,13 @@ async fn heals(stage: &Stage, notification: &str) {
 
 #[tokio::test]
 async fn unreadable_secrets_are_watched_with_backoff() {
-    const SECRETS: usize = 100;
+    const SECRETS: usize = 20;
     /// In this time each Secret is listed after pauses of at least 0.8, 1.6, 3.2, 6.4 and 12.8 s, so at most six times. A new leadership
     /// term can restart the watch, which allows two more. Without growing pauses each is listed more than twenty times.
     const WINDOW: Duration = Duration::from_secs(40);
     const CALLS: usize = 8 * SECRETS;
     /// Maximum number of bytes in the log for each Secret.
     const LINE: usize = 600;
-    let _alone = heavy().await;
     let stage = stage("rights-many-secrets").await;
     let Stage { world, receiver, proxy, .. } = &stage;
     let names: Vec<_> = (0..SECRETS).map(|n| format!("guarded-{n}")).collect();

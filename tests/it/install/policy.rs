@@ -2,13 +2,15 @@
 //! label and delete them. A patch deletes and keeps nothing. `tests/it/edited.rs` tests what the schema alone rejects.
 
 use std::fmt::Debug;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use kube::{Client, Config, ResourceExt as _};
 use relaybook_api::{Delivery, Pipeline, PipelineSet, Promotion};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
 use super::{namespaces, render};
 use crate::support::control_plane::{self, ControlPlane};
@@ -36,22 +38,35 @@ async fn as_user(kubeconfig: &Path, user: Option<&str>) -> Client {
     Client::try_from(config).expect("a client")
 }
 
-/// Installs the policy. Returns a client that may do everything, and the kubeconfig of the controller's account.
-async fn installed(plane: &ControlPlane) -> (Client, std::path::PathBuf) {
-    let admin = control_plane::client(&plane.kubeconfig).await;
-    namespaces(&admin, &["relaybook-system", "team-a"]).await;
+/// A control plane for these tests, because the policy applies to all of it. Each test has its own namespace there.
+fn kubeconfig() -> &'static Path {
+    static PLANE: OnceLock<ControlPlane> = OnceLock::new();
+    crate::support::turn::wait();
+    &PLANE.get_or_init(|| ControlPlane::start().expect("a control plane")).kubeconfig
+}
+
+/// Creates a namespace under the policy. Returns a client that may do everything, and the kubeconfig of the controller's account.
+async fn installed(namespace: &str) -> (Client, &'static Path) {
+    static ACCOUNT: OnceCell<PathBuf> = OnceCell::const_new();
+    let admin = control_plane::client(kubeconfig()).await;
+    namespaces(&admin, &["relaybook-system", namespace]).await;
+    (admin, ACCOUNT.get_or_init(install).await.as_path())
+}
+
+/// Installs the policy. Returns the kubeconfig of the controller's account.
+async fn install() -> PathBuf {
     let release = render("relaybook", "relaybook-system", &json!({}));
-    let account = release.as_its_account(&plane.kubeconfig).await;
+    let account = release.as_its_account(kubeconfig()).await;
     let policy = |object: &Value| object["kind"].as_str().is_some_and(|kind| kind.starts_with("ValidatingAdmission"));
     assert_eq!(release.objects.iter().filter(|object| policy(object)).count(), 2);
-    release.apply(&plane.kubeconfig, false, policy).unwrap_or_else(|why| panic!("the policy is refused: {why}"));
-    (admin, account)
+    release.apply(kubeconfig(), false, policy).unwrap_or_else(|why| panic!("the policy is refused: {why}"));
+    account
 }
 
 /// Waits until the policy is in force. Returns how it refuses a Delivery.
-async fn in_force(deliveries: &Api<Delivery>) -> String {
+async fn in_force(deliveries: &Api<Delivery>, namespace: &str) -> String {
     let dry = PostParams { dry_run: true, ..PostParams::default() };
-    eventually("the policy is in force", async || match deliveries.create(&dry, &delivery("team-a", "probe")).await {
+    eventually("the policy is in force", async || match deliveries.create(&dry, &delivery(namespace, "probe")).await {
         Ok(_) => Err("created".to_owned()),
         Err(error) => Ok(error.to_string()),
     })
@@ -60,18 +75,15 @@ async fn in_force(deliveries: &Api<Delivery>) -> String {
 
 #[tokio::test]
 async fn only_the_controller_creates_deliveries() {
-    // A separate control plane, because the policy applies to all of it.
-    let plane = ControlPlane::start().expect("a control plane");
-    let (admin, account) = installed(&plane).await;
-
+    let (admin, account) = installed("team-a").await;
     let all: Api<Delivery> = Api::namespaced(admin, "team-a");
-    let refused = in_force(&all).await;
+    let refused = in_force(&all, "team-a").await;
     assert!(
         refused.contains("only Relaybook creates Deliveries") && refused.contains("relaybook.dev/redeliver"),
         "{refused}"
     );
 
-    let own: Api<Delivery> = Api::namespaced(as_user(&account, None).await, "team-a");
+    let own: Api<Delivery> = Api::namespaced(as_user(account, None).await, "team-a");
     let params = PatchParams::default();
     let settled = json!({"outcome": "Delivered", "attempts": 1});
     let mut direct = delivery("team-a", "direct");
@@ -123,13 +135,13 @@ fn promotion(name: &str) -> Value {
 }
 
 /// Returns a pipeline with an owner. `set`: the set that made it, or an empty text.
-fn pipeline(name: &str, owner: &Value, set: &str) -> Value {
+fn pipeline(namespace: &str, name: &str, owner: &Value, set: &str) -> Value {
     let labels = json!({"relaybook.dev/pipeline-set": "apps"});
-    let source = json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "team-a", "name": "x"});
+    let source = json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": namespace, "name": "x"});
     let made_by = Some(json!({"name": set, "source": source})).filter(|_| !set.is_empty());
     json!({"metadata": {"name": name, "labels": labels, "ownerReferences": [owner]}, "spec": {
         "appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "x"},
-        "environments": [{"name": "prod", "targets": [{"namespace": "team-a"}]}],
+        "environments": [{"name": "prod", "targets": [{"namespace": namespace}]}],
         "pipelineSet": made_by,
     }})
 }
@@ -143,10 +155,10 @@ where
     result.err().map(|error| error.to_string()).unwrap_or_default()
 }
 
-/// A control plane with the policy, and objects in `team-a`: Deliveries and Promotions `one` and `fore`, and Pipelines `one`, `fore` and `taken`
-/// that a set has made, and `mine`.
+/// A namespace under the policy, and its objects: Deliveries and Promotions `one` and `fore`, Pipelines `one`, `fore` and `taken` that a set
+/// has made, and the Pipeline `mine`.
 struct Stage {
-    plane: ControlPlane,
+    namespace: &'static str,
     deliveries: Api<Delivery>,
     promotions: Api<Promotion>,
     pipelines: Api<Pipeline>,
@@ -155,27 +167,27 @@ struct Stage {
 }
 
 impl Stage {
-    async fn new() -> Self {
-        let plane = ControlPlane::start().expect("a control plane");
-        let (admin, account) = installed(&plane).await;
+    async fn new(namespace: &'static str) -> Self {
+        let (admin, account) = installed(namespace).await;
         let stage = Self {
-            deliveries: Api::namespaced(admin.clone(), "team-a"),
-            promotions: Api::namespaced(admin.clone(), "team-a"),
-            pipelines: Api::namespaced(admin.clone(), "team-a"),
-            owner: owner(&admin).await,
-            plane,
+            namespace,
+            deliveries: Api::namespaced(admin.clone(), namespace),
+            promotions: Api::namespaced(admin.clone(), namespace),
+            pipelines: Api::namespaced(admin.clone(), namespace),
+            owner: owner(&admin, namespace).await,
         };
-        in_force(&stage.deliveries).await;
-        let own: Api<Delivery> = Api::namespaced(as_user(&account, None).await, "team-a");
+        in_force(&stage.deliveries, namespace).await;
+        let own: Api<Delivery> = Api::namespaced(as_user(account, None).await, namespace);
         let post = PostParams::default();
         for name in ["one", "fore"] {
-            let mut object = delivery("team-a", name);
+            let mut object = delivery(namespace, name);
             object.labels_mut().insert("relaybook.dev/pipeline".to_owned(), "shop".to_owned());
             own.create(&post, &object).await.expect("a Delivery");
             stage.promotions.create(&post, &typed(promotion(name))).await.expect("a person starts a promotion");
         }
         for (name, set) in [("one", "apps"), ("fore", "apps"), ("taken", "apps"), ("mine", "")] {
-            stage.pipelines.create(&post, &typed(pipeline(name, &stage.owner, set))).await.expect("a Pipeline");
+            let object = pipeline(namespace, name, &stage.owner, set);
+            stage.pipelines.create(&post, &typed(object)).await.expect("a Pipeline");
         }
         stage
     }
@@ -191,12 +203,12 @@ impl Stage {
 }
 
 /// Creates a set, and returns the reference to it.
-async fn owner(admin: &Client) -> Value {
-    let environment = json!({"name": "prod", "targets": [{"namespace": "team-a"}]});
+async fn owner(admin: &Client, namespace: &str) -> Value {
+    let environment = json!({"name": "prod", "targets": [{"namespace": namespace}]});
     let template = json!({"metadata": {"name": "{{name}}"}, "spec": {"environments": [environment]}});
     let generator = json!({"objects": {"apiVersion": "apps/v1", "kind": "Deployment"}});
     let set = json!({"metadata": {"name": "apps"}, "spec": {"generators": [generator], "template": template}});
-    let sets: Api<PipelineSet> = Api::namespaced(admin.clone(), "team-a");
+    let sets: Api<PipelineSet> = Api::namespaced(admin.clone(), namespace);
     let set = sets.create(&PostParams::default(), &typed(set)).await.expect("a set");
     json!({
         "apiVersion": "relaybook.dev/v1alpha1", "kind": "PipelineSet", "name": "apps", "uid": set.uid(), "controller": true,
@@ -207,7 +219,7 @@ async fn owner(admin: &Client) -> Value {
 /// With a reference to an owner that does not exist, the garbage collector of Kubernetes deletes an object. With a finalizer, it stays.
 #[tokio::test]
 async fn a_patch_of_owners_finalizers_or_reserved_metadata_is_refused() {
-    let stage = Stage::new().await;
+    let stage = Stage::new("team-b").await;
     let owner = &stage.owner;
     let gone =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "00000000-0000-0000-0000-000000000000"});
@@ -252,7 +264,7 @@ async fn a_patch_of_owners_finalizers_or_reserved_metadata_is_refused() {
 /// The control plane has no garbage collector, so this test makes its calls: see `pkg/controller/garbagecollector` of Kubernetes.
 #[tokio::test]
 async fn users_and_the_garbage_collector_are_not_restricted_by_the_policy() {
-    let stage = Stage::new().await;
+    let stage = Stage::new("team-c").await;
     let none = [""; 3];
     let all = json!({"metadata": {"labels": {"mine": "a"}, "annotations": {"a/b": "c"}}});
     assert_eq!(stage.refused("one", &all).await, none);
@@ -260,7 +272,7 @@ async fn users_and_the_garbage_collector_are_not_restricted_by_the_policy() {
     assert_eq!(refused(&stage.deliveries, "one", &wish).await, "");
     let wish = json!({"metadata": {"annotations": {"relaybook.dev/retry": "1"}}, "spec": {"approved": true}});
     assert_eq!(refused(&stage.promotions, "one", &wish).await, "");
-    let edit = json!({"spec": {"environments": [{"name": "live", "targets": [{"namespace": "team-a"}]}]}});
+    let edit = json!({"spec": {"environments": [{"name": "live", "targets": [{"namespace": stage.namespace}]}]}});
     assert_eq!(refused(&stage.pipelines, "one", &edit).await, "");
     let labels = json!({"relaybook.dev/pipeline-set": null});
     let leaves = json!({"metadata": {"ownerReferences": null, "labels": labels}, "spec": {"pipelineSet": null}});
@@ -276,11 +288,11 @@ async fn users_and_the_garbage_collector_are_not_restricted_by_the_policy() {
     let kept = stage.deliveries.get("fore").await.expect("it is there");
     assert_eq!(kept.finalizers().len(), 1, "{:?}", kept.metadata);
     let account = "system:serviceaccount:kube-system:generic-garbage-collector";
-    let collector = as_user(&stage.plane.kubeconfig, Some(account)).await;
+    let collector = as_user(kubeconfig(), Some(account)).await;
     let collector = Stage {
-        deliveries: Api::namespaced(collector.clone(), "team-a"),
-        promotions: Api::namespaced(collector.clone(), "team-a"),
-        pipelines: Api::namespaced(collector, "team-a"),
+        deliveries: Api::namespaced(collector.clone(), stage.namespace),
+        promotions: Api::namespaced(collector.clone(), stage.namespace),
+        pipelines: Api::namespaced(collector, stage.namespace),
         ..stage
     };
     assert_eq!(collector.refused("fore", &json!({"metadata": {"finalizers": []}})).await, none);

@@ -56,7 +56,7 @@ fn no_unused_permission_is_granted() {
 /// Checks what the service account of a value set may do, and what it may not do.
 async fn holds(set: &str, allowed: &[&str], refused: &[&str]) {
     let release = of_set(set);
-    room(&client().await, &release).await;
+    room(&client().await, release).await;
     if release.of("ServiceAccount").next().is_none() {
         // The account is not part of the chart. Its permissions can be checked although it does not exist.
         assert_eq!(release.account(), "robot");

@@ -12,69 +12,35 @@ use crate::support::chart::{self, Release};
 /// The argument for the key of the audit page, which is in a Secret.
 const KEY_FILE: &str = "--page-key-file=/etc/relaybook/page/key";
 
-/// Each entry is a rejected value, and a word of the error message.
+/// Each entry is a value that Helm rejects, and words of the error message. The templates reject the first seven, and the schema the others.
 #[test]
 fn an_invalid_value_is_rejected() {
-    let long: Vec<_> = (0..3).map(|n| format!("team-{n}")).collect();
-    for (values, word) in [
-        (json!({"replica": 3}), "replica"),
-        (json!({"egress": {"allowHTTP": true}}), "allowHTTP"),
-        (json!({"replicas": "two"}), "replicas"),
-        (json!({"controllers": []}), "controllers"),
-        (json!({"controllers": ["sender"]}), "controllers"),
-        (json!({"workers": 1}), "workers"),
-        (json!({"watchNamespaces": ["Team"]}), "watchNamespaces"),
-        (json!({"terminationGracePeriodSeconds": 29}), "terminationGracePeriodSeconds"),
-        (json!({"egress": {"denyDestinations": ["localhost"]}}), "denyDestinations"),
-        (json!({"egress": {"proxy": {"url": "http://someone:sesame@proxy.example:3128"}}}), "url"),
-        (json!({"egress": {"caBundle": {"content": "a key"}}}), "content"),
-        (json!({"config": {"name": "n".repeat(244)}}), "name"),
+    let two_monitors = json!({"serviceMonitor": {"enabled": true}, "podMonitor": {"enabled": true}});
+    for (values, words) in [
         (json!({"fullnameOverride": "1st"}), "begins with a letter"),
-        (json!({"image": {"digest": "sha256:1"}}), "digest"),
         (json!({"hooks": {"enabled": true}, "controllers": ["dispatch"]}), "hooks.enabled requires the controller promote"),
-        (json!({"hooks": {"port": 0}}), "port"),
-        (json!({"hooks": {"secretRef": {"name": "a"}}}), "secretRef"),
-        (json!({"page": {"url": "http://relaybook.example.com"}}), "'/page/url'"),
-        (json!({"page": {"url": "https://relaybook.example.com/page"}}), "'/page/url'"),
-        (json!({"page": {"port": 0}}), "'/page/port'"),
-        (json!({"page": {"keySecretName": "A"}}), "'/page/keySecretName'"),
-        (json!({"page": {"statusReaders": "platform"}}), "'/page/statusReaders'"),
-        (json!({"page": {"httpRoute": {"parentRefs": [{}]}}}), "'/page/httpRoute/parentRefs/0'"),
         (
             json!({"page": {"enabled": true}, "fullnameOverride": "1st", "metrics": {"service": {"enabled": false}}}),
             "1st-page: the name of a Service begins with a letter",
         ),
-        (json!({"rbac": {"secrets": {"access": "some"}}}), "access"),
-        (json!({"rbac": {"secrets": {"access": "listed"}}}), "listed"),
-        (json!({"rbac": {"secrets": {"access": "all", "listed": [{"namespace": "a", "all": true}]}}}), "listed"),
-        (json!({"rbac": {"secrets": {"access": "listed", "listed": [{"namespace": "a", "names": []}]}}}), "names"),
-        (json!({"rbac": {"secrets": {"access": "listed", "listed": [{"namespace": "a"}]}}}), "listed"),
-        (json!({"observe": {"extra": [{"apiGroups": ["*"], "resources": ["*"]}]}}), "apiGroups"),
-        (json!({"observe": {"extra": [{"apiGroups": [""], "resources": ["secrets"]}]}}), "resources"),
-        (json!({"rbac": {"infoReaders": "system:authenticated"}}), "infoReaders"),
         (json!({"serviceAccount": {"create": false}}), "serviceAccount.name"),
         (json!({"metrics": {"serviceMonitor": {"enabled": true}, "service": {"enabled": false}}}), "metrics.service"),
-        (json!({"metrics": {"serviceMonitor": {"enabled": true}, "podMonitor": {"enabled": true}}}), "scraped twice"),
+        (json!({"metrics": two_monitors}), "scraped twice"),
         (
             json!({"image": {"repository": ""}}),
             "image.repository is not set, and no image is published yet: build one (docs/image.md)",
         ),
+        (json!({"replica": 3}), "replica"),
+        (json!({"egress": {"proxy": {"url": "http://someone:sesame@proxy.example:3128"}}}), "url"),
+        (json!({"rbac": {"secrets": {"access": "listed"}}}), "listed"),
+        (json!({"observe": {"extra": [{"apiGroups": [""], "resources": ["secrets"]}]}}), "resources"),
         (json!({"config": {"content": {"foo": "bar"}}}), "'/config/content': additional properties 'foo' not allowed"),
-        (json!({"config": {"content": {"defaults": {"endpont": {}}}}}), "'/config/content/defaults'"),
-        (json!({"config": {"content": {"notifications": [{"name": "a", "triggers": [{"type": "Deployd"}]}]}}}), "type"),
-        (json!({"volumes": [{"emptyDir": {}}]}), "name"),
-        (json!({"volumeMounts": [{"name": "more"}]}), "mountPath"),
-        (json!({"extraObjects": [1]}), "extraObjects"),
-        (json!({"global": {"imagePullSecrets": ["registry"]}}), "imagePullSecrets"),
-        (json!({"hostAliases": [{"ip": "10.0.0.5"}]}), "hostnames"),
-        (json!({"dnsPolicy": "First"}), "dnsPolicy"),
-        (json!({"revisionHistoryLimit": -1}), "revisionHistoryLimit"),
     ] {
         let complaint = Release::render("refused", "own", &values).err().unwrap_or_else(|| panic!("{values} is accepted"));
-        assert!(complaint.contains(word), "{values}: {complaint}");
+        assert!(complaint.contains(words), "{values}: {complaint}");
     }
     for (name, values) in [
-        ("taken", json!({"global": {"any": "thing"}, "watchNamespaces": long})),
+        ("taken", json!({"global": {"any": "thing"}, "watchNamespaces": ["team-0", "team-1", "team-2"]})),
         ("taken", json!({"config": {"name": "n".repeat(243)}})),
         ("taken", json!({"page": {"url": "http://localhost:8082/"}})),
         // The name of a Service must begin with a letter. Other names need not.
@@ -85,6 +51,82 @@ fn an_invalid_value_is_rejected() {
     }
     assert!(Release::render("1st", "own", &json!({})).is_err_and(|why| why.contains("fullnameOverride")));
     assert!(Release::as_given("bare", "own", &json!({})).is_err_and(|why| why.contains("image.repository is not set")));
+}
+
+/// Helm validates the values together with the defaults. Each entry is a value that the schema rejects, and a word of the path or message.
+#[test]
+fn the_schema_of_the_values_rejects_an_invalid_value() {
+    let file = |name: &str| std::fs::read_to_string(chart::root().join("charts/relaybook").join(name)).expect("a file");
+    let schema: Value = serde_json::from_str(&file("values.schema.json")).expect("JSON");
+    let defaults: Value = serde_saphyr::from_str(&file("values.yaml")).expect("YAML");
+    let validator = jsonschema::validator_for(&schema).expect("a schema");
+    let complaints = |values: &Value| {
+        let mut all = defaults.clone();
+        json_patch::merge(&mut all, values);
+        let errors = validator.iter_errors(&all).map(|error| format!("at '{}': {error}", error.instance_path()));
+        errors.collect::<Vec<_>>().join("\n")
+    };
+    assert_eq!(complaints(&json!({})), "");
+    for (values, word) in of_the_pod().into_iter().chain(of_the_program()) {
+        let found = complaints(&values);
+        assert!(found.contains(word), "{values}: {found:?}");
+    }
+}
+
+/// Invalid values that configure the Deployment, its Pods and their permissions.
+fn of_the_pod() -> Vec<(Value, &'static str)> {
+    vec![
+        (json!({"replica": 3}), "replica"),
+        (json!({"replicas": "two"}), "'/replicas'"),
+        (json!({"terminationGracePeriodSeconds": 29}), "'/terminationGracePeriodSeconds'"),
+        (json!({"image": {"digest": "sha256:1"}}), "'/image/digest'"),
+        (json!({"volumes": [{"emptyDir": {}}]}), "name"),
+        (json!({"volumeMounts": [{"name": "more"}]}), "mountPath"),
+        (json!({"extraObjects": [1]}), "'/extraObjects/0'"),
+        (json!({"global": {"imagePullSecrets": ["registry"]}}), "'/global/imagePullSecrets/0'"),
+        (json!({"hostAliases": [{"ip": "10.0.0.5"}]}), "hostnames"),
+        (json!({"dnsPolicy": "First"}), "'/dnsPolicy'"),
+        (json!({"revisionHistoryLimit": -1}), "'/revisionHistoryLimit'"),
+        (json!({"rbac": {"secrets": {"access": "some"}}}), "'/rbac/secrets/access'"),
+        (json!({"rbac": {"secrets": {"access": "listed"}}}), "'/rbac/secrets/listed'"),
+        (
+            json!({"rbac": {"secrets": {"access": "all", "listed": [{"namespace": "a", "all": true}]}}}),
+            "'/rbac/secrets/listed'",
+        ),
+        (json!({"rbac": {"secrets": {"access": "listed", "listed": [{"namespace": "a", "names": []}]}}}), "names"),
+        (json!({"rbac": {"secrets": {"access": "listed", "listed": [{"namespace": "a"}]}}}), "'/rbac/secrets/listed/0'"),
+        (json!({"rbac": {"infoReaders": "system:authenticated"}}), "'/rbac/infoReaders'"),
+        (json!({"observe": {"extra": [{"apiGroups": ["*"], "resources": ["*"]}]}}), "'/observe/extra/0/apiGroups/0'"),
+        (json!({"observe": {"extra": [{"apiGroups": [""], "resources": ["secrets"]}]}}), "'/observe/extra/0/resources/0'"),
+    ]
+}
+
+/// Invalid values that become arguments of the program, or its global configuration.
+fn of_the_program() -> Vec<(Value, &'static str)> {
+    vec![
+        (json!({"controllers": []}), "'/controllers'"),
+        (json!({"controllers": ["sender"]}), "'/controllers/0'"),
+        (json!({"workers": 1}), "'/workers'"),
+        (json!({"watchNamespaces": ["Team"]}), "'/watchNamespaces/0'"),
+        (json!({"egress": {"allowHTTP": true}}), "allowHTTP"),
+        (json!({"egress": {"denyDestinations": ["localhost"]}}), "'/egress/denyDestinations/0'"),
+        (json!({"egress": {"proxy": {"url": "http://someone:sesame@proxy.example:3128"}}}), "'/egress/proxy/url'"),
+        (json!({"egress": {"caBundle": {"content": "a key"}}}), "'/egress/caBundle/content'"),
+        (json!({"hooks": {"port": 0}}), "'/hooks/port'"),
+        (json!({"hooks": {"secretRef": {"name": "a"}}}), "secretRef"),
+        (json!({"page": {"url": "http://relaybook.example.com"}}), "'/page/url'"),
+        (json!({"page": {"url": "https://relaybook.example.com/page"}}), "'/page/url'"),
+        (json!({"page": {"port": 0}}), "'/page/port'"),
+        (json!({"page": {"keySecretName": "A"}}), "'/page/keySecretName'"),
+        (json!({"page": {"statusReaders": "platform"}}), "'/page/statusReaders'"),
+        (json!({"page": {"httpRoute": {"parentRefs": [{}]}}}), "'/page/httpRoute/parentRefs/0'"),
+        (json!({"config": {"name": "n".repeat(244)}}), "'/config/name'"),
+        (json!({"config": {"content": {"defaults": {"endpont": {}}}}}), "'/config/content/defaults'"),
+        (
+            json!({"config": {"content": {"notifications": [{"name": "a", "triggers": [{"type": "Deployd"}]}]}}}),
+            "'/config/content/notifications/0/triggers/0/type'",
+        ),
+    ]
 }
 
 /// Before version 1.31, Kubernetes has no field selectors for custom resources.
@@ -213,9 +255,9 @@ fn the_global_configuration_arrives_as_it_was_written() {
         let args = ["lint", "--config-map", name, "--controller-namespace", &release.namespace, "-"];
         chart::answer(chart::run(Path::new(env!("CARGO_BIN_EXE_relaybook")), &args, &map.to_string()))
     };
-    lint(&of_set("everything"), "relaybook-global").unwrap();
+    lint(of_set("everything"), "relaybook-global").unwrap();
     let isolated = of_set("isolated");
-    lint(&isolated, "relaybook-config").unwrap();
+    lint(isolated, "relaybook-config").unwrap();
     let text = isolated.of("ConfigMap").next().unwrap()["data"]["config.yaml"].as_str().unwrap().to_owned();
     assert!(text.starts_with("# As a text, with its comments.\n"), "{text}");
     let broken = json!({"config": {"text": "notificatoins: []"}});
@@ -264,17 +306,17 @@ fn hooks_have_a_port_a_service_and_a_rule_only_if_they_are_enabled() {
         policy["spec"]["ingress"].as_array().expect("rules").clone()
     };
     let without = of_set("default");
-    assert_eq!((ports(&without), rules(&without).len()), (vec!["http".to_owned()], 1));
+    assert_eq!((ports(without), rules(without).len()), (vec!["http".to_owned()], 1));
     assert!(without.args().iter().all(|arg| !arg.starts_with("--hooks-addr")), "{:?}", without.args());
     assert_eq!(without.of("Service").count(), 1);
 
     let with = of_set("everything");
-    assert_eq!(ports(&with), ["http", "hooks", "page"]);
+    assert_eq!(ports(with), ["http", "hooks", "page"]);
     assert!(with.args().contains(&"--hooks-addr=0.0.0.0:9443"), "{:?}", with.args());
     let service = with.of("Service").find(|service| service["metadata"]["name"] == "everything-relaybook-hooks");
     let port = &service.expect("a Service")["spec"]["ports"][0];
     assert_eq!((port["targetPort"].as_str(), port["port"].as_u64()), (Some("hooks"), Some(8080)));
-    let rules = rules(&with);
+    let rules = rules(with);
     let name = "/from/0/namespaceSelector/matchLabels/kubernetes.io~1metadata.name";
     assert_eq!(rules[1]["ports"], json!([{"port": "hooks", "protocol": "TCP"}]));
     assert_eq!([&rules[0], &rules[1]].map(|rule| rule.pointer(name)), [Some(&json!("monitoring")), Some(&json!("ingress"))]);
@@ -312,7 +354,7 @@ fn without_a_page_no_object_mentions_it() {
 fn a_page_has_a_port_a_service_a_rule_and_a_key() {
     let with = of_set("everything");
     let url = "--page-url=https://relaybook.example.com";
-    assert_eq!(page_args(&with), ["--page-addr=0.0.0.0:9444", "--page-actions", KEY_FILE, url]);
+    assert_eq!(page_args(with), ["--page-addr=0.0.0.0:9444", "--page-actions", KEY_FILE, url]);
     let service = with.of("Service").find(|service| service["metadata"]["name"] == "everything-relaybook-page");
     let service = &service.expect("a Service")["spec"];
     assert_eq!(service["sessionAffinity"], "ClientIP");

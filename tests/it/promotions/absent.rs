@@ -44,6 +44,7 @@ async fn a_promotion_to_a_target_that_does_not_exist_says_so() {
 
     world.approve(&waits).await;
     let requested = stage.requested("shop/prod 2").await;
+    assert_eq!(requested.spec.previous, None, "nothing ran there");
     assert!(says(&requested).contains(MISSING), "{}", says(&requested));
     let told = message(&receiver.wait("/hook/prod/PromotionRequested", 1).await[0]);
     assert!(told.contains(absent), "{told}");

@@ -4,15 +4,15 @@
 use kube::ResourceExt as _;
 use kube::api::ListParams;
 use relaybook_api::delivery::TransitionType;
-use relaybook_api::promotion::{Phase, RETRY};
-use relaybook_api::{Delivery, Notification, Outcome, Promotion};
+use relaybook_api::promotion::Phase;
+use relaybook_api::{Delivery, Notification, Promotion};
 use serde_json::{Value, json};
 
 use super::Stage;
+use crate::support::World;
 use crate::support::receiver::Reply;
 use crate::support::relaybook::command;
 use crate::support::world::promotions::{by_notification, is, is_for};
-use crate::support::{Receiver, Relaybook, World, eventually};
 
 const REQUEST: &str = "/hook/prod/PromotionRequested";
 
@@ -83,68 +83,4 @@ async fn a_request_that_no_receiver_accepts_fails_its_promotion_at_once() {
     assert_eq!(requests(world).await.len(), 1);
     let steps = finished.status.unwrap().steps.into_iter().map(|step| step.phase);
     assert_eq!(steps.collect::<Vec<_>>(), [Phase::Requested, Phase::Failed, Phase::Requested, Phase::Finished]);
-}
-
-#[tokio::test]
-async fn a_promotion_fails_only_if_none_of_its_receivers_can_accept_the_request() {
-    let world = World::new("promotions-receivers").await;
-    let receiver = Receiver::start();
-    world.promotion_notification("ci", &receiver, json!({})).await;
-    world.promotion_notification("held", &receiver, json!({"suspend": true})).await;
-    receiver.always("/ci/prod/PromotionRequested", Reply::status(422).body("no such ref"));
-    world.promoting("shop", &[("dev", Value::Null), ("prod", by_notification(json!({})))]).await;
-    let mut relaybook = Relaybook::start(&world).await;
-    world.observed("shop").await;
-
-    // One has refused it, and the other one can still send it.
-    world.runs("shop/dev", "2").await;
-    let waits = world
-        .promotion("shop/prod 2", |p| {
-            let message = p.status.as_ref().map_or("", |status| &status.message);
-            message.contains("Notification ci: 422 Unprocessable Entity: no such ref")
-                && message.contains("Notification held")
-        })
-        .await;
-    assert!(is(Phase::Requested)(&waits) && !has_succeeded(&waits), "{:?}", waits.status);
-    // The other one is deleted before it was sent.
-    world.delete::<Notification>("held").await;
-    let failed = world.promotion("shop/prod 2", is_for(Phase::Failed, "RequestFailed")).await;
-    let message = failed.status.as_ref().unwrap().message.clone();
-    assert!(message.contains("Notification held: canceled (NotificationGone)"), "{message}");
-
-    // A retry is another request. One of its receivers accepts it.
-    world.promotion_notification("chat", &receiver, json!({})).await;
-    world.ready("chat").await;
-    world.cursor("shop", "chat").await;
-    world.annotate_promotion(&failed, RETRY, "1").await;
-    let accepted = world
-        .promotion("shop/prod 2", |p| {
-            let message = p.status.as_ref().map_or("", |status| &status.message);
-            has_succeeded(p) && message.contains("not every receiver has accepted the request: Notification ci: 422")
-        })
-        .await;
-    assert_eq!(accepted.status.as_ref().unwrap().phase, Some(Phase::Requested));
-    // The record of the accepted request is deleted. Only that of the refused one is left.
-    for delivery in requests(&world).await {
-        if delivery.status.as_ref().is_some_and(|status| status.outcome == Some(Outcome::Delivered)) {
-            world.delete::<Delivery>(&delivery.name_any()).await;
-        }
-    }
-    relaybook.restart().await;
-    world.observed("shop").await;
-    world.promotion_fence("shop", &["ci", "chat"]).await;
-    let same = world.promotion("shop/prod 2", is(Phase::Requested)).await;
-    assert!(has_succeeded(&same), "{:?}", same.status);
-    world.runs("shop/prod", "2").await;
-    world.promotion("shop/prod 2", is(Phase::Finished)).await;
-    eventually("each notification has requested twice, or was not there", async || {
-        let count = |path: &str| receiver.to(path).len();
-        let all = [
-            count("/ci/prod/PromotionRequested"),
-            count("/held/prod/PromotionRequested"),
-            count("/chat/prod/PromotionRequested"),
-        ];
-        if all == [2, 0, 1] { Ok(()) } else { Err(format!("{all:?}")) }
-    })
-    .await;
 }

@@ -1,5 +1,5 @@
 //! With incomplete information nothing is promoted, and nothing is lost: a cluster that cannot be reached, a list that is not complete, a
-//! status that is older than its spec, a watch that is stalled. An application that does not exist is known not to exist.
+//! status that is older than its spec, a watch that is stalled.
 
 use std::time::Duration;
 
@@ -135,22 +135,6 @@ async fn an_incomplete_list_decides_nothing() {
 }
 
 #[tokio::test]
-async fn a_missing_application_is_promoted_to_and_finishes_when_it_is_created() {
-    let stage = Stage::new("promotions-absent").await;
-    let world = &stage.world;
-    stage.pipeline("shop", by_notification(json!({}))).await;
-    world.take_away("shop-prod").await;
-    let _relaybook = stage.relaybook().await;
-    world.runs("shop/dev", "2").await;
-    let requested = stage.requested("shop/prod 2").await;
-    assert_eq!(requested.spec.previous, None, "nothing ran there");
-    world.deploy("shop-prod", "2").await;
-    stage.finished("shop/prod 2").await;
-    stage.fence("shop").await;
-    stage.oracle().promotions("shop", &["hook"], &["prod 2: Requested, Finished"]).check().await;
-}
-
-#[tokio::test]
 async fn a_status_older_than_the_spec_causes_no_promotion() {
     let stage = Stage::new("promotions-older").await;
     let world = &stage.world;
@@ -191,46 +175,6 @@ async fn a_status_older_than_the_spec_causes_no_promotion() {
         .promotions("other", &["hook"], &["prod 2: Requested"])
         .check()
         .await;
-}
-
-#[tokio::test]
-async fn a_change_of_members_is_not_a_deployment() {
-    let stage = Stage::new("promotions-members").await;
-    let world = &stage.world;
-    let triggers =
-        json!([{"type": "EnvironmentReady", "environments": ["dev"]}, {"type": "Deployed", "environments": ["fence"]}]);
-    world.promotion_notification("ready", &stage.receiver, json!({"triggers": triggers})).await;
-    stage.pipeline("shop", by_notification(json!({}))).await;
-    for app in ["shop-slow", "shop-new"] {
-        world.deploy(app, "1").await;
-    }
-    let targets = |apps: &[&str]| -> Vec<Value> {
-        apps.iter().map(|app| json!({"namespace": world.ns, "appRef": {"name": app}})).collect()
-    };
-    let members = async |apps: &[&str]| {
-        let mut environments = serde_json::to_value(world.get_pipeline("shop").await.spec.environments).unwrap();
-        environments[0]["targets"] = json!(targets(apps));
-        world.patch::<Pipeline>("shop", json!({"spec": {"environments": environments}})).await;
-    };
-    members(&["shop-dev", "shop-slow"]).await;
-    world.ship("shop-new", "7").await;
-    let _relaybook = stage.relaybook().await;
-    // One of two targets runs 2. The other one is removed, so all targets that are left run 2.
-    world.runs("shop/dev", "2").await;
-    members(&["shop-dev"]).await;
-    world.observed("shop").await;
-    world.promotion_pending("shop", Some("Baseline")).await;
-    // A target is replaced by one that runs another revision.
-    members(&["shop-new"]).await;
-    world.observed("shop").await;
-    world.promotion_fence("shop", &["hook", "ready"]).await;
-    assert!(world.promotions().await.is_empty());
-    // A change of a member counts.
-    world.ship("shop-new", "8").await;
-    stage.requested("shop/prod 8").await;
-    world.promotion_fence("shop", &["hook", "ready"]).await;
-    let oracle = stage.oracle().promotions("shop", &["hook"], &["prod 8: Requested"]);
-    oracle.lane("shop/ready/dev/", &["EnvironmentReady 8"]).check().await;
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! What does not close a pull request, and what does not open a second one: an approval, a deleted Promotion, a suspension, and an environment
+//! What does not close a pull request, and what does not open a second one: a deleted Promotion, a suspension, a retry, and an environment
 //! that comes to run the revision.
 
 use kube::ResourceExt as _;
@@ -13,27 +13,6 @@ use crate::support::proxy::Call;
 use crate::support::relaybook::Options;
 use crate::support::world::promotions::is_for;
 use crate::support::{Fault, Proxy, Relaybook};
-
-#[tokio::test]
-async fn nothing_is_at_the_forge_before_the_approval() {
-    let stage = Stage::new("pulls-approved").await;
-    let Stage { world, receiver, .. } = &stage;
-    let mut policy = stage.by_pull_request(json!({}));
-    policy["manual"] = json!(true);
-    stage.pipeline("web", policy).await;
-    let _relaybook = stage.relaybook().await;
-    world.runs("web/dev", "2").await;
-    let waits = world.promotion("web/prod 2", is_for(Phase::Pending, "WaitingApproval")).await;
-    receiver.wait("/hook/prod/PromotionPending", 1).await;
-    stage.fence("web").await;
-    stage.exactly(&[], &[("main", 1)]).await;
-    world.approve(&waits).await;
-    let Opened { promotion, branch, .. } = stage.opened("web/prod 2").await;
-    assert!(promotion.status.unwrap().manual);
-    stage.fence("web").await;
-    stage.exactly(&[(&branch, "open")], &[("main", 1), (&branch, 2)]).await;
-    stage.oracle().promotions("web", &["hook"], &["prod 2: Pending, Requested/Opening, Open"]).check().await;
-}
 
 #[tokio::test]
 async fn the_pull_request_of_a_deleted_promotion_is_found_again() {
@@ -100,25 +79,6 @@ async fn a_suspension_starts_nothing_and_stops_nothing() {
     stage.oracle().promotions("web", &["hook"], &lines).check().await;
 }
 
-#[tokio::test]
-async fn a_promotion_ends_without_its_pull_request_if_the_environment_runs_the_revision() {
-    let stage = Stage::new("pulls-hotfix").await;
-    let Stage { world, repository, .. } = &stage;
-    stage.pipeline("web", stage.by_pull_request(json!({"interval": "1h"}))).await;
-    let _relaybook = stage.relaybook().await;
-    world.runs("web/dev", "2").await;
-    let Opened { number, branch, .. } = stage.opened("web/prod 2").await;
-    world.runs("web/prod", "2").await;
-    let (_, status) = stage.phase("web/prod 2", Phase::Finished).await;
-    let request = status.pull_request.unwrap();
-    assert!(matches!(request.state, PullRequestState::Open | PullRequestState::Mergeable), "{request:?}");
-    stage.fence("web").await;
-    assert!(repository.comments(number).await.is_empty());
-    stage.exactly(&[(&branch, "open")], &[("main", 1), (&branch, 2)]).await;
-    let line = "prod 2: Requested/Opening, Open, Finished/Running";
-    stage.oracle().promotions("web", &["hook"], &[line]).check().await;
-}
-
 /// Returns whether a call writes that a target of `prod` is in progress.
 fn tries(call: &Call) -> bool {
     let operations = call.json();
@@ -151,6 +111,7 @@ async fn a_merge_is_recorded_when_the_environment_runs_the_revision_before_a_che
     assert_eq!((request.state, request.merge_commit), (PullRequestState::Merged, repository.head("main").await));
     assert_eq!(world.mirrored(&finished).await.pull_request_state, Some(PullRequestState::Merged));
     stage.fence("web").await;
+    assert!(repository.comments(number).await.is_empty());
     stage.exactly(&[(&branch, "merged")], &[("main", 3), (&branch, 2)]).await;
     let line = "prod 2: Requested/Opening, Open, Finished/Running";
     stage.oracle().promotions("web", &["hook"], &[line]).check().await;

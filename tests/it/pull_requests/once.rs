@@ -1,20 +1,29 @@
-//! A promotion makes one branch, one commit and one pull request.
+//! A promotion makes one branch, one commit and one pull request, and nothing before its approval.
 
 use relaybook_api::promotion::{Phase, PullRequestState};
 use serde_json::json;
 
 use super::{FILE, Stage};
 use crate::support::gitea::repository::Style;
+use crate::support::world::promotions::is_for;
 
 #[tokio::test]
 async fn a_pull_request_is_opened_merged_and_followed_until_the_environment_runs_the_revision() {
     let stage = Stage::new("pulls-merged").await;
     let Stage { world, receiver, repository, .. } = &stage;
-    stage.pipeline("web", stage.by_pull_request(json!({"labels": []}))).await;
+    let mut policy = stage.by_pull_request(json!({"labels": []}));
+    policy["manual"] = json!(true);
+    stage.pipeline("web", policy).await;
     let _relaybook = stage.relaybook().await;
     world.runs("web/dev", "2").await;
+    let waits = world.promotion("web/prod 2", is_for(Phase::Pending, "WaitingApproval")).await;
+    receiver.wait("/hook/prod/PromotionPending", 1).await;
+    stage.fence("web").await;
+    stage.exactly(&[], &[("main", 1)]).await;
 
+    world.approve(&waits).await;
     let (opened, status) = stage.phase("web/prod 2", Phase::Open).await;
+    assert!(status.manual);
     let pulls = repository.pulls("all").await;
     assert_eq!(pulls.len(), 1, "{pulls:#?}");
     let request = status.pull_request.clone().unwrap();
@@ -38,7 +47,8 @@ async fn a_pull_request_is_opened_merged_and_followed_until_the_environment_runs
     world.promotion_fence("web", &["hook"]).await;
     let told = receiver.wait("/hook/prod/PromotionOpened", 1).await[0].json();
     assert_eq!((told["strategy"].as_str(), told["phase"].as_str()), (Some("pullRequest"), Some("Open")));
-    stage.oracle().promotions("web", &["hook"], &["prod 2: Requested/Opening, Open, Merged/Merged, Finished"]).check().await;
+    let line = "prod 2: Pending, Requested/Opening, Open, Merged/Merged, Finished";
+    stage.oracle().promotions("web", &["hook"], &[line]).check().await;
 }
 
 #[tokio::test]

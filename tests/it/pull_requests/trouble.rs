@@ -23,15 +23,11 @@ async fn requests_with_unusable_answers_are_repeated() {
     let elsewhere = Receiver::start();
     let moved = Some(("location", elsewhere.url("/api/v1/repos/o/r/pulls")));
     let answer = |status, header, body| Trouble::Answer(status, header, body);
-    let troubles: [Case; 8] = [
-        (Asked::is_list, answer(500, None, "{\"message\": \"disk full\"}"), "ForgeError", "disk full"),
-        (Asked::is_list, answer(200, None, "<html>"), "InvalidAnswer", "not JSON"),
-        (Asked::is_list, answer(200, None, "{}"), "InvalidAnswer", "field"),
+    let troubles: [Case; 4] = [
         (Asked::is_list, Trouble::Endless, "InvalidAnswer", "larger than"),
         (Asked::is_list, answer(307, moved.clone(), ""), "RepositoryNotFound", "redirect"),
         (Asked::is_create, answer(503, None, "busy"), "ForgeError", "503"),
-        (Asked::is_git, answer(502, None, "bad"), "ForgeError", "502"),
-        (Asked::is_git, answer(301, moved, ""), "", ""),
+        (Asked::is_git, answer(301, moved, ""), "ForgeError", "301"),
     ];
     let mut lines = Vec::new();
     for ((matches, trouble, reason, words), revision) in troubles.into_iter().zip(2_usize..) {
@@ -39,10 +35,8 @@ async fn requests_with_unusable_answers_are_repeated() {
         world.runs("web/dev", &revision.to_string()).await;
         let what = format!("web/prod {revision}");
         proxy.hit(rule, 1).await;
-        if !reason.is_empty() {
-            let message = stage.reason(&what, reason).await;
-            assert!(message.contains(words), "{reason}: {message}");
-        }
+        let message = stage.reason(&what, reason).await;
+        assert!(message.contains(words), "{reason}: {message}");
         let (promotion, _) = stage.opened_number(&what).await;
         assert_eq!(promotion.status.unwrap_or_default().attempts, 2, "{what}");
         proxy.remove(rule);

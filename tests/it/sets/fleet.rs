@@ -57,16 +57,16 @@ async fn remove(hub: &Hub, name: &str) {
 async fn each_repository_has_a_pipeline() {
     let mut hub = Hub::new("sets-repos", &["eu-1"]).await;
     hub.join("eu-1", json!({})).await;
-    for number in 0..33 {
-        repo(&hub, &format!("r{number:02}")).await;
+    for name in ["r0", "r1", "r2", "r3"] {
+        repo(&hub, name).await;
     }
-    let own = hub.world.pipeline("r32", &["dev/fence"]).await;
+    let own = hub.world.pipeline("r3", &["dev/fence"]).await;
     hub.world.create::<PipelineSet>(of_repos(&json!({}))).await;
     hub.begin(all_triggers()).await;
-    ready(&hub.world, ConditionStatus::False, ("NameTaken", "r32"), 33).await;
-    assert_eq!(hub.world.get_pipeline("r32").await.spec, own.spec, "one that was made by hand is left alone");
-    hub.world.observed("r00").await;
-    hub.world.cursor("r00", "hook").await;
+    ready(&hub.world, ConditionStatus::False, ("NameTaken", "r3"), 4).await;
+    assert_eq!(hub.world.get_pipeline("r3").await.spec, own.spec, "one that was made by hand is left alone");
+    hub.world.observed("r0").await;
+    hub.world.cursor("r0", "hook").await;
     assert_eq!(hub.receiver.log().len(), 0);
 
     repo(&hub, "late").await;

@@ -96,28 +96,6 @@ async fn edits_of_a_pipeline_are_reverted_and_edits_of_its_set_are_applied() {
 }
 
 #[tokio::test]
-async fn an_invalid_source_does_not_stop_the_pipelines_of_other_sources() {
-    let world = World::new("sets-wrong").await;
-    world.deploy_with("a", "1", json!({"env": "dev"})).await;
-    world.deploy_with("b", "1", json!({"env": "dev", "after": "nonsense"})).await;
-    let policy = json!({"after": "{{default labels.after \"1m\"}}", "strategy": {"notification": {}}});
-    let environments = json!([
-        {"name": "dev", "targets": [{"namespace": "{{namespace}}"}]},
-        {"name": "prod", "targets": [{"namespace": "{{namespace}}", "appRef": {"name": "fence"}}], "promotion": policy},
-    ]);
-    world.create::<PipelineSet>(of_deployments(&json!({"template": {"spec": {"environments": environments}}}))).await;
-    let _relaybook = Relaybook::start(&world).await;
-    let message = ready(&world, ConditionStatus::False, ("Invalid", ""), 1).await;
-    assert!(message.starts_with("b-app: ") && message.contains("durations such as 30m"), "{message}");
-    world.patch::<Deployment>("b", json!({"metadata": {"labels": {"after": "5m"}}})).await;
-    made(&world, 2).await;
-    world.patch::<PipelineSet>("apps", json!({"spec": {"template": {"metadata": {"name": "{{nam}}"}}}})).await;
-    let message = ready(&world, ConditionStatus::False, ("TemplateInvalid", ""), 2).await;
-    assert!(message.contains("template.metadata.name") && message.contains("did you mean `name`?"), "{message}");
-    assert_eq!(names(&world).await, ["a-app", "b-app"], "what is there stays");
-}
-
-#[tokio::test]
 async fn a_new_name_or_number_of_chunks_reports_nothing() {
     let world = World::new("sets-renamed").await;
     let receiver = Receiver::start();
@@ -189,8 +167,13 @@ async fn a_refused_pipeline_is_shown_and_stops_no_other_pipeline() {
     let receiver = Receiver::start();
     world.deploy_with("a", "1", json!({"env": "dev"})).await;
     world.notification("hook", &receiver, all_triggers()).await;
+    let policy = json!({"after": "{{default labels.after \"1m\"}}", "suspend": true, "strategy": {"notification": {}}});
+    let environments = json!([
+        {"name": "all", "targets": [{"namespace": "{{namespace}}"}]},
+        {"name": "next", "targets": [{"namespace": "{{namespace}}", "appRef": {"name": "fence"}}], "promotion": policy},
+    ]);
     // A generator of a kind that is not installed, and one that is.
-    let mut set = of_deployments(&json!({}));
+    let mut set = of_deployments(&json!({"template": {"spec": {"environments": environments}}}));
     let missing = json!({"objects": {"apiVersion": "example.com/v1", "kind": "Nothing"}});
     set["spec"]["generators"].as_array_mut().unwrap().push(missing);
     world.create::<PipelineSet>(set).await;
@@ -206,84 +189,29 @@ async fn a_refused_pipeline_is_shown_and_stops_no_other_pipeline() {
     ready(&world, ConditionStatus::False, ("Invalid", "template.spec.nonsense"), 2).await;
     world.patch::<PipelineSet>("apps", json!({"spec": {"template": {"spec": {"nonsense": null}}}})).await;
     made(&world, 2).await;
+
+    // The API server refuses the pipeline of one source, until that source is corrected.
+    world.deploy_with("c", "1", json!({"env": "dev", "after": "nonsense"})).await;
+    let message = ready(&world, ConditionStatus::False, ("Invalid", "durations such as 30m"), 2).await;
+    assert!(message.starts_with("c-app: "), "{message}");
+    world.patch::<Deployment>("c", json!({"metadata": {"labels": {"after": "5m"}}})).await;
+    made(&world, 3).await;
+    world.patch::<PipelineSet>("apps", json!({"spec": {"template": {"metadata": {"name": "{{nam}}"}}}})).await;
+    let message = ready(&world, ConditionStatus::False, ("TemplateInvalid", "template.metadata.name"), 3).await;
+    assert!(message.contains("did you mean `name`?"), "{message}");
+    assert_eq!(names(&world).await, ["a-app", "b-app", "c-app"], "what is there stays");
 }
 
-#[tokio::test]
-async fn two_sets_do_not_share_a_pipeline() {
-    let world = World::new("sets-two").await;
-    let receiver = Receiver::start();
-    world.deploy_with("a", "1", json!({"env": "dev"})).await;
-    world.notification("hook", &receiver, all_triggers()).await;
-    world.create::<PipelineSet>(of_deployments(&json!({}))).await;
-    let relaybook = Relaybook::start(&world).await;
-    made(&world, 1).await;
-    exists(&world, "a-app").await;
-    let first = world.get_pipeline("a-app").await;
-    let mut other = of_deployments(&json!({}));
-    other["metadata"]["name"] = json!("other");
-    world.create::<PipelineSet>(other).await;
-    eventually("the other set does not get the name", async || {
-        let set = world.api::<PipelineSet>().get("other").await.map_err(|error| error.to_string())?;
+/// Waits until a set is refused the name of a pipeline that set `owner` made.
+async fn refused(world: &World, set: &str, owner: &str) {
+    eventually(&format!("{set} does not get the name"), async || {
+        let set = world.api::<PipelineSet>().get(set).await.map_err(|error| error.to_string())?;
         let of = set.status.unwrap_or_default();
-        match of.wrong.first() {
-            Some(wrong) if wrong.reason == "NameTaken" && wrong.message.contains("PipelineSet apps") => Ok(()),
-            _ => Err(format!("{of:?}")),
-        }
+        let words = format!("PipelineSet {owner} ");
+        let is_taken = of.wrong.first().is_some_and(|wrong| wrong.reason == "NameTaken" && wrong.message.contains(&words));
+        if is_taken { Ok(()) } else { Err(format!("{of:?}")) }
     })
     .await;
-    let now = world.get_pipeline("a-app").await;
-    assert_eq!((now.metadata.generation, now.owner_references()), (first.metadata.generation, first.owner_references()));
-
-    // Without its label, the watch does not deliver it. It is found, and gets its label again.
-    let patch = json!({"metadata": {"labels": {"relaybook.dev/pipeline-set": null}}, "spec": {"appRef": {"name": "x"}}});
-    world.patch::<Pipeline>("a-app", patch).await;
-    eventually("the pipeline is as before", async || {
-        let now = world.get_pipeline("a-app").await;
-        let has_label = now.labels().contains_key("relaybook.dev/pipeline-set");
-        if has_label && now.spec == first.spec { Ok(()) } else { Err(format!("{now:?}")) }
-    })
-    .await;
-
-    // The state of a source is no reason to look at its set.
-    let before = relaybook.writes().await;
-    world.ship("a", "2").await;
-    receiver.wait("/hook/a", 2).await;
-    world.settled().await;
-    let metrics = relaybook.metrics().await;
-    let of_sets: f64 = metrics.iter().filter(|(name, _)| name.contains("pipeline_set_status")).map(|(_, value)| value).sum();
-    assert!(relaybook.writes().await > before && of_sets < 9.0, "{of_sets}");
-}
-
-#[tokio::test]
-async fn a_pipeline_is_not_given_to_another_source_before_its_last_delivery() {
-    let world = World::new("sets-given").await;
-    let receiver = Receiver::start();
-    for app in ["a", "b"] {
-        world.deploy_with(app, "1", json!({"env": "dev"})).await;
-    }
-    world.notification("hook", &receiver, all_triggers()).await;
-    world.create::<PipelineSet>(of_deployments(&json!({"template": {"metadata": {"name": "one"}}}))).await;
-    let _relaybook = Relaybook::start(&world).await;
-    ready(&world, ConditionStatus::False, ("DuplicateName", "Deployment sets-given/a"), 1).await;
-    exists(&world, "one").await;
-    world.cursor("one", "hook").await;
-    receiver.always("/hook/a", Reply::status(503));
-    world.delete::<Deployment>("a").await;
-    receiver.wait("/hook/a", 1).await;
-    ready(&world, ConditionStatus::True, ("Made", "deleted after their last deliveries"), 1).await;
-    assert_eq!(world.get_pipeline("one").await.spec.app_ref.name, "a");
-    receiver.always("/hook/a", Reply::status(200));
-    eventually("the other source has the name", async || {
-        let pipeline = world.api::<Pipeline>().get_opt("one").await.map_err(|error| error.to_string())?;
-        match pipeline {
-            Some(pipeline) if pipeline.spec.app_ref.name == "b" => Ok(()),
-            other => Err(format!("{:?}", other.map(|other| other.spec))),
-        }
-    })
-    .await;
-    let told = receiver.to("/hook/a");
-    assert_eq!(told.last().unwrap().json()["type"], "Removed");
-    assert!(told.iter().all(|request| request.id() == told[0].id()));
 }
 
 /// Each edit of a source changes what both sets want. Only the set that made the pipeline changes it, and once.
@@ -307,14 +235,9 @@ async fn sets_that_claim_one_name_do_not_fight() {
     .await;
     exists(&world, "a-app").await;
     let first = world.get_pipeline("a-app").await;
-    let refused = async |of: &str| {
-        let set = world.api::<PipelineSet>().get(of).await.map_err(|error| error.to_string())?;
-        let of = set.status.unwrap_or_default();
-        if of.wrong.first().is_some_and(|wrong| wrong.reason == "NameTaken") { Ok(()) } else { Err(format!("{of:?}")) }
-    };
     let winner = first.spec.pipeline_set.as_ref().map(|made_by| made_by.name.clone()).expect("a set made it");
     let loser = if winner == "apps" { "other" } else { "apps" };
-    eventually("one of them is refused", async || refused(loser).await).await;
+    refused(&world, loser, &winner).await;
     for edit in 1..=EDITS {
         let env = format!("e{edit}");
         world.patch::<Deployment>("a", json!({"metadata": {"labels": {"env": env}}})).await;
@@ -324,11 +247,21 @@ async fn sets_that_claim_one_name_do_not_fight() {
         })
         .await;
     }
-    eventually("the other one is still refused", async || refused(loser).await).await;
+    refused(&world, loser, &winner).await;
     let now = world.get_pipeline("a-app").await;
     let set = now.spec.pipeline_set.as_ref().map(|made_by| made_by.name.as_str());
     assert_eq!((set, now.uid(), now.owner_references()), (Some(winner.as_str()), first.uid(), first.owner_references()));
     let edits = now.metadata.generation.zip(first.metadata.generation).map(|(now, first)| now - first);
     // The set removes the baseline at some time, which is an edit, too.
     assert!(edits.is_some_and(|edits| (EDITS..=EDITS + 1).contains(&edits)), "{edits:?}");
+
+    // Without its label, the watch does not deliver the pipeline. Its set finds it, and restores it.
+    let patch = json!({"metadata": {"labels": {"relaybook.dev/pipeline-set": null}}, "spec": {"appRef": {"name": "x"}}});
+    world.patch::<Pipeline>("a-app", patch).await;
+    eventually("the pipeline is as before", async || {
+        let now = world.get_pipeline("a-app").await;
+        let is_back = now.labels().get("relaybook.dev/pipeline-set") == Some(&winner) && now.spec.app_ref.name == "a";
+        if is_back { Ok(()) } else { Err(format!("{now:?}")) }
+    })
+    .await;
 }

@@ -467,6 +467,8 @@ mod tests {
         assert_eq!(reason(&spec(&["own"]), false), None);
         assert_eq!(reason(&spec(&["own", "b"]), false), Some("CrossNamespaceTarget"));
         assert_eq!(reason(&spec(&["b", "b"]), true), Some("DuplicateTarget"));
+        let message = |targets: &[&str]| plan(&spec(targets), "own", "c", true).unwrap_err().message;
+        assert!(message(&["b", "b"]).ends_with("; set another appRef.name in one of them"), "{}", message(&["b", "b"]));
         let laid = |other: &str| PipelineSpec { layer_namespace: Some(other.into()), ..spec(&["own"]) };
         assert_eq!([true, false].map(|cross| reason(&laid("b"), cross)), [None, Some("CrossNamespaceLayer")]);
         assert_eq!(reason(&laid("own"), false), None);
@@ -491,6 +493,7 @@ mod tests {
         let names: Vec<String> = (0..=MAX_TARGETS).map(|i| format!("n{i}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         assert_eq!(reason(&spec(&names), true), Some("TooManyTargets"));
+        assert_eq!(message(&names), "the pipeline has 257 targets; the maximum is 256");
         assert_eq!(reason(&spec(&names[1..]), true), None);
     }
 

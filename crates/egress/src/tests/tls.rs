@@ -179,11 +179,15 @@ async fn a_certificate_of_a_ca_is_accepted_from_a_receiver_only_if_it_is_configu
     let mut expired = of_ca(&["127.0.0.1"]);
     (expired.not_before, expired.not_after) = (date_time_ymd(2001, 1, 1), date_time_ymd(2002, 1, 1));
     let other = authority().pem();
+    let stranger = "the certificate is that of a CA (CA:TRUE), and not one of the trusted certificates; \
+                    put exactly this certificate into caFrom";
+    let nameless = "the certificate has no subject alternative name, and its common name is not used; make one with \
+                    `openssl req -x509 … -addext subjectAltName=DNS:NAME`";
     for (params, configured, words) in [
         (of_ca(&["127.0.0.1"]), true, None),
-        (of_ca(&["127.0.0.1"]), false, Some("the certificate is that of a CA (CA:TRUE), and not one of the trusted")),
+        (of_ca(&["127.0.0.1"]), false, Some(stranger)),
         (of_ca(&["hooks.example"]), true, Some("the certificate is not valid for this host name")),
-        (of_ca(&[]), true, Some("the certificate has no subject alternative name")),
+        (of_ca(&[]), true, Some(nameless)),
         (expired, true, Some("the certificate has expired")),
     ] {
         let key = KeyPair::generate().unwrap();

@@ -367,6 +367,17 @@ mod tests {
     }
 
     #[test]
+    fn a_name_goes_to_another_source_after_the_last_delivery_about_the_first_one() {
+        let other = || Desired { source: source("b"), hash: "3".into(), ..desired(false) };
+        let changed = Some((Some("u"), None));
+        for (is_gone, is_done, expected) in [(true, false, None), (true, true, changed), (false, false, changed)] {
+            let decided = decided(Some(other()), Some(Made { is_done, ..made() }), |_, _| {}, is_gone);
+            let waits = usize::from(expected.is_none());
+            assert_eq!((applied(&decided), decided.leaving), (expected, waits), "{is_gone} {is_done}");
+        }
+    }
+
+    #[test]
     fn a_refused_pipeline_is_not_tried_again_before_its_time() {
         let now = Instant::now();
         let refusal = |what: String, again| Refusal { what, wrong: WrongPipeline::default(), again, count: 1 };

@@ -130,6 +130,16 @@ fn unknown_and_missing_parameters_of_a_built_in_template_are_reported() {
             "{parameters}: {problem}"
         );
     }
+    for (parameters, reason) in [
+        (json!({"owner": "a"}), "Incomplete"),
+        (json!({"owner": "a", "repositry": "b"}), "InvalidSpec"),
+        (json!({"owner": "a", "repository": "{{nope}}"}), "TemplateInvalid"),
+    ] {
+        let problem = resolve(&notification(&github, &with(parameters)), &Given::nothing()).sending.unwrap_err();
+        assert_eq!(problem.reason().as_str(), reason, "{problem}");
+    }
+    let of_pipeline = rendered(&github, &with(json!({"owner": "acme", "repository": "{{pipeline.name}}"}))).unwrap();
+    assert!(of_pipeline.address == Address::Url("https://api.github.com/repos/acme/podinfo/dispatches".parse().unwrap()));
     let inline = |body: &str| json!({"inline": {"body": body}, "parameters": {"room": "{{environment}}"}});
     let found =
         rendered(&json!({"url": "https://example.com/{{parameters.room}}"}), &inline(r#"{"a":"{{parameters.room}}"}"#));

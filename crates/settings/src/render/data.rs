@@ -446,6 +446,7 @@ mod tests {
             (Failed, "1.2.3", "1.2.3", (a, b), "Helm upgrade failed", "values sha256:bbbbbbbbbbbb: Helm upgrade failed"),
             (Failed, "1.2.3", "1.2.4", (a, b), "Helm upgrade failed", "Helm upgrade failed"),
             (Failed, "1.2.3", "1.2.3", (a, a), "timeout", "timeout"),
+            (Failed, "1.0", "1.0", ("init images 7", "init images 8"), "timed out", "init images 8: timed out"),
             (Progressing, "1.0", "1.0", ("init images 1", "init images 2"), "", "init images 2"),
             (Recovered, "1.2.3", "1.2.3", (a, a), "", ""),
             (TransitionType::Drifted, "1.2.3", "1.2.3", (a, b), "", ""),

@@ -487,6 +487,24 @@ mod tests {
     }
 
     #[test]
+    fn a_target_that_replaces_another_one_is_no_deployment() {
+        let mut world = World::new();
+        world.removed = vec![1];
+        world.pass();
+        world.say(1, Status::Current, "7");
+        world.pass();
+        world.removed = vec![0];
+        world.pass();
+        assert!(world.news().is_empty());
+        let dev = world.settled()[0];
+        assert_eq!((dev.status, dev.revision.as_str(), dev.reached), (Status::Current, "7", 0));
+        world.say(1, Status::Current, "8");
+        world.pass();
+        assert_eq!(world.reached(), [world.serial("environment/dev"), 0]);
+        assert_eq!(world.news(), ["target/dev/c/b Current 8", "environment/dev Current 8"], "the next revision is one");
+    }
+
+    #[test]
     fn a_change_that_was_observed_before_an_edit_is_processed_counts() {
         let mut world = World::new();
         world.say(0, Status::Current, "2");
