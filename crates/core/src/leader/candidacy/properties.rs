@@ -181,10 +181,15 @@ impl World {
         }
     }
 
-    /// Returns the replicas that certainly hold a bucket.
+    /// Returns the replicas that certainly hold a bucket, and can work in it. A replica that has freed a bucket, and whose answer was lost, still
+    /// counts it as one that it gives away. It starts no work there.
     fn holders(&self, bucket: Bucket) -> Vec<usize> {
-        let holds = |c: &Candidacy| c.held().is_some_and(|h| h.until > self.now && h.buckets.contains(bucket));
-        (0..3).filter(|who| holds(&self.replicas[*who])).collect()
+        let works = |held: Held, who: usize| !held.giving.contains(bucket) || self.busy[who].contains(bucket);
+        let holds = |who: usize| {
+            let held = self.replicas[who].held();
+            held.is_some_and(|held| held.until > self.now && held.buckets.contains(bucket) && works(held, who))
+        };
+        (0..3).filter(|who| holds(*who)).collect()
     }
 
     /// Checks that each bucket has at most one holder, whose epoch is above that of earlier holders, and that no bucket was handed over
