@@ -104,8 +104,8 @@ async fn a_broken_template_blocks_only_its_notification_and_recovers() {
     sound().lane("shop/broken/dev/web", &["Deployed 2 [pending]", "Deployed 3 [pending]"]).check().await;
     assert!(receiver.to("/broken/web").is_empty());
 
-    let mended = json!({"spec": {"template": {"inline": {"body": BODY}}}});
-    assert_eq!(world.patch::<Notification>("broken", mended).await.metadata.uid, broken.metadata.uid);
+    let corrected = json!({"spec": {"template": {"inline": {"body": BODY}}}});
+    assert_eq!(world.patch::<Notification>("broken", corrected).await.metadata.uid, broken.metadata.uid);
     world.ready("broken").await;
     world.fence("shop", &["broken", "sound"]).await;
     sound().lane("shop/broken/dev/web", &["Deployed 2", "Deployed 3"]).check().await;
