@@ -108,17 +108,30 @@ http_ok() (
 
 # --- what is built and started ------------------------------------------------------------------------------------------
 
-# built NAME WHAT: waits for a process that builds, and says every 20 seconds that it is still building.
+# building NAME COMMAND...: builds in the background, and leaves the exit code in a file. `wait` would not do: on a system with few process
+# IDs, bash forgets the exit code when one of its later processes gets the same ID.
+building() {
+  local name=$1
+  shift
+  {
+    local code=0
+    "$@" || code=$?
+    echo "$code" >"$work/$name.code"
+  } &
+  pids[$name]=$!
+}
+
+# built NAME WHAT: waits for a build, and says every 20 seconds that it still runs.
 built() {
   local began=$SECONDS said=$SECONDS
-  while kill -0 "${pids[$1]}" 2>/dev/null; do
+  until [[ -s $work/$1.code ]]; do
     if ((SECONDS - said >= 20)); then
       said=$SECONDS
       say "  still building $2: $((SECONDS - began)) s"
     fi
     sleep 0.2
   done
-  wait "${pids[$1]}" || fail "$2 could not be built"
+  [[ $(<"$work/$1.code") == 0 ]] || fail "$2 could not be built"
   unset "pids[$1]"
 }
 
@@ -127,12 +140,10 @@ build() {
   launcher=$work/control-plane
   (cd hack/control-plane && go build -o "$launcher" .)
   # In parallel with the Rust build, because both have parts that use only one core.
-  "$launcher" build >/dev/null &
-  pids[control-plane]=$!
+  building control-plane "$launcher" build >/dev/null
   if [[ -z ${RELAYBOOK:-} || -z ${RECEIVER:-} ]]; then
     say 'Building Relaybook without optimisation, as the tests do. The first time, this takes some minutes.'
-    cargo build --quiet --locked --bin relaybook &
-    pids[cargo]=$!
+    building cargo cargo build --quiet --locked --bin relaybook
     (cd hack/receiver && go build -buildvcs=false -o "$work/receiver" .)
     built cargo Relaybook
   fi
