@@ -1,5 +1,5 @@
 // Receiver is a webhook receiver for the demo. It prints each request when it arrives, with a number, the relevant
-// headers and the body.
+// headers and the body. A browser sees the messages at the path /, and can make it answer 503.
 //
 //	cd hack/receiver
 //	go run . --port 8081
@@ -31,15 +31,16 @@ func main() {
 	failFirst := flag.Int("fail-first", 0, "answer the first `N` requests with 503, to see the retries")
 	record := flag.String("record", "", "also append one line for each request to this `file`, with tabs between the fields: number, "+
 		"Unix milliseconds, status code, webhook-id, path, body, and the field text of the body")
+	page := flag.String("page", "", "the first `address` of the audit page, to which the page for browsers has a link")
 	flag.Parse()
-	if err := serve(*port, *failFirst, *record); err != nil {
+	if err := serve(*port, *failFirst, *record, *page); err != nil {
 		fmt.Fprintf(os.Stderr, "receiver: %s\n", err)
 		os.Exit(1)
 	}
 }
 
-func serve(port, failFirst int, record string) error {
-	r := &receiver{failFirst: failFirst, first: map[string]int{}, record: io.Discard}
+func serve(port, failFirst int, record, page string) error {
+	r := &receiver{failFirst: failFirst, first: map[string]int{}, record: io.Discard, page: page}
 	if record != "" {
 		file, err := os.OpenFile(record, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 		if err != nil {
@@ -63,9 +64,15 @@ type receiver struct {
 	requests, failFirst int
 	first               map[string]int // number of the first request with this webhook-id
 	record              io.Writer
+	messages            []message
+	refuses             bool   // every request, until somebody clicks on the page
+	page                string // the audit page
 }
 
 func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	if r.control(w, request) {
+		return
+	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, request.Body, maxBody))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -82,7 +89,7 @@ func (r *receiver) take(request *http.Request, body []byte) (status int, thanks 
 	defer r.Unlock()
 	r.requests++
 	status, thanks = http.StatusOK, "thank you"
-	if r.requests <= r.failFirst {
+	if r.requests <= r.failFirst || r.refuses {
 		status, thanks = http.StatusServiceUnavailable, "not now"
 	}
 	now, repeats := time.Now(), ""
@@ -97,6 +104,11 @@ func (r *receiver) take(request *http.Request, body []byte) (status int, thanks 
 	// Write errors are ignored: a full disk or a closed terminal must not change the answer to the sender.
 	fmt.Printf("\n#%d  %s  %s %s  -> %d%s\n%s", r.requests, now.UTC().Format("15:04:05.000Z"), request.Method, request.URL.RequestURI(),
 		status, repeats, shown(request.Header, pretty))
+	r.messages = append(r.messages, message{
+		Number: r.requests, Status: status, Time: now.Format("15:04:05"), Path: request.URL.Path, Text: text,
+		IsRepeated: repeats != "", IsRefused: status != http.StatusOK, HasNoText: text == "",
+	})
+	r.messages = r.messages[max(0, len(r.messages)-kept):]
 	if id == "" {
 		id = "-"
 	}
