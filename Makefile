@@ -53,6 +53,14 @@ demo: ## Run the demo: real rollouts, an unavailable receiver, a killed controll
 demo-promotions: ## Run the demo of promotions: a pull request at a real Gitea, its merge, the rollout; DEMO=keep leaves it running
 	@bash hack/demo-promotions.sh
 
+.PHONY: try
+try: ## Run Relaybook to try it, until Ctrl-C: rollouts, a chat in the browser, the audit page; docs/tutorial.md walks through it
+	@bash hack/try.sh
+
+.PHONY: tutorial
+tutorial: ## Run each command of docs/tutorial.md
+	@bash hack/tutorial.sh
+
 .PHONY: test
 test: assets schemas helm gitea ## Run all tests, on a real API server
 	@printf 'test: compiling; without a cache this needs about 6 minutes on two cores\n'
@@ -180,7 +188,7 @@ ci: ## Run everything that must pass before a merge: lint, generated files, test
 
 .PHONY: full
 full: ci ## Run ci, and what a change of permissions, delivery, dependencies or the image needs: rights, fuzz, upgrade, chaos, image, sbom
-	@bash hack/stages.sh "rights TESTS='$(CALLS)'" 'fuzz SECONDS=30' upgrade rename-check chaos chaos-proof 'chaos RIGHTS=namespaced SECONDS=20' image-check sbom
+	@bash hack/stages.sh "rights TESTS='$(CALLS)'" 'fuzz SECONDS=30' upgrade rename-check tutorial chaos chaos-proof 'chaos RIGHTS=namespaced SECONDS=20' image-check sbom
 
 .PHONY: nightly
 nightly: ## Run what needs hours: all tests with the permissions of the chart, a long fuzz, hundreds of kills, the optimised program
@@ -200,8 +208,8 @@ receivers: ## Generate docs/receivers/ from the built-in templates
 	@bash hack/receivers.sh docs/receivers
 
 .PHONY: reference
-reference: ## Generate the tables of docs/api.md and docs/reference from the types; a test compares them
-	RELAYBOOK_REFERENCE=write $(CARGO) test $(LOCKED) --quiet --workspace --lib -- manifests::docs::fields::the_tables manifests::docs::api::the_tables
+reference: ## Generate the tables of docs/api.md and docs/reference from the types, and docs/commands.md; tests compare them
+	RELAYBOOK_REFERENCE=write $(CARGO) test $(LOCKED) --quiet --workspace --lib -- manifests::docs::fields::the_tables manifests::docs::api::the_tables cli::docs::the_page
 
 .PHONY: recorded
 recorded: assets ## Record the metrics with which `make rules` evaluates the dashboard

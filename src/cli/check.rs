@@ -3,7 +3,7 @@
 use std::io::{self, Write as _};
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use http::Uri;
 use tokio::time::{Instant, sleep};
 
@@ -11,7 +11,9 @@ use crate::app::Access;
 use crate::options::Controller;
 use crate::options::values::{CONFIG_MAP, grace, own_namespace};
 use relaybook_api::values::shard::Sharding;
-use relaybook_tools::check::{Account, Installation, check as ask};
+use relaybook_text::escaped;
+use relaybook_tools::check::{Account, Finding, Installation, check as ask};
+use relaybook_tools::diagnosis::Level;
 
 /// Interval between checks.
 const AGAIN: Duration = Duration::from_secs(2);
@@ -22,8 +24,10 @@ pub(super) struct CheckArgs {
     #[arg(long, env = "RELAYBOOK_CONTROLLERS", value_delimiter = ',', default_value = "pipeline,dispatch,promote")]
     controllers: Vec<Controller>,
     /// The namespace of the controllers [default: `$POD_NAMESPACE` or relaybook-system].
-    #[arg(short, long, env = "RELAYBOOK_NAMESPACE", default_value_t = own_namespace(), hide_default_value = true)]
-    namespace: String,
+    // `-n` and `--namespace` are the names that this flag had before.
+    #[arg(long, alias = "namespace", short_alias = 'n', env = "RELAYBOOK_CONTROLLER_NAMESPACE", value_name = "NAMESPACE")]
+    #[arg(default_value_t = own_namespace(), hide_default_value = true)]
+    controller_namespace: String,
     /// The ConfigMap of the global configuration, as in `relaybook run --config-map`.
     #[arg(long, env = "RELAYBOOK_CONFIG_MAP", default_value = CONFIG_MAP, value_name = "NAME")]
     config_map: String,
@@ -46,8 +50,19 @@ pub(super) struct CheckArgs {
     /// Repeat the checks until all are passed, for at most this time, such as 30s or 2m [default: check once].
     #[arg(long, value_name = "DURATION", value_parser = grace)]
     wait: Option<Duration>,
+    /// The output format.
+    #[arg(short, long, default_value = "table")]
+    output: Output,
     #[command(flatten)]
     pub(super) access: Access,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// One line for each check: `ok`, `WARN` or `FAILED`.
+    Table,
+    /// A list of `{level, what, why, remedy}`. The level is `null`, `Warning` or `Problem`.
+    Json,
 }
 
 /// Prints the result of each check, and fails if one check fails.
@@ -56,7 +71,7 @@ pub(super) async fn check(args: CheckArgs) -> anyhow::Result<()> {
         pipeline: args.controllers.contains(&Controller::Pipeline),
         dispatch: args.controllers.contains(&Controller::Dispatch),
         promote: args.controllers.contains(&Controller::Promote),
-        namespace: args.namespace,
+        namespace: args.controller_namespace,
         watch_namespaces: args.watch_namespace,
         config_map: args.config_map,
         no_pipeline_sets: args.no_pipeline_sets,
@@ -78,20 +93,47 @@ pub(super) async fn check(args: CheckArgs) -> anyhow::Result<()> {
             Ok(_) => {}
         }
         let findings = ask(&client, &installation, &account, args.ready_url.as_ref()).await;
-        if findings.iter().all(|finding| finding.wrong.is_none()) || is_over {
+        if failed(&findings) == 0 || is_over {
             break findings;
         }
         sleep(AGAIN).await;
     };
+    print(&findings, args.output)?;
+    let (failed, warnings) = (failed(&findings), of(&findings, Level::Warning));
+    let warnings = match warnings {
+        0 => String::new(),
+        1 => ", 1 warning".to_owned(),
+        n => format!(", {n} warnings"),
+    };
+    anyhow::ensure!(failed == 0, "{failed} of {} checks failed{warnings}", findings.len());
+    Ok(())
+}
+
+/// Returns the number of findings of a level.
+fn of(findings: &[Finding], level: Level) -> usize {
+    findings.iter().filter(|finding| finding.level == Some(level)).count()
+}
+
+fn failed(findings: &[Finding]) -> usize {
+    of(findings, Level::Problem)
+}
+
+fn print(findings: &[Finding], output: Output) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
-    for finding in &findings {
-        match &finding.wrong {
-            None => writeln!(out, "ok      {}", finding.what)?,
-            Some(why) => writeln!(out, "FAILED  {}: {why}", finding.what)?,
+    if output == Output::Json {
+        return Ok(writeln!(out, "{}", serde_json::to_string_pretty(findings)?)?);
+    }
+    for finding in findings {
+        let (what, why) = (escaped(&finding.what), escaped(&finding.why));
+        match finding.level {
+            None => writeln!(out, "ok      {what}")?,
+            Some(Level::Warning) => writeln!(out, "WARN    {what}: {why}")?,
+            Some(Level::Problem) => writeln!(out, "FAILED  {what}: {why}")?,
+        }
+        if !finding.remedy.is_empty() {
+            writeln!(out, "  do    {}", escaped(&finding.remedy))?;
         }
     }
-    let failed = findings.iter().filter(|finding| finding.wrong.is_some()).count();
-    anyhow::ensure!(failed == 0, "{failed} of {} checks failed", findings.len());
     Ok(())
 }
 

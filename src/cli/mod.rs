@@ -1,9 +1,12 @@
 //! The command line: turns arguments into one call of the library.
 //!
-//! In: arguments and `RELAYBOOK_…` variables. Out: data on stdout, messages on stderr, and an exit code: 0 success, 1 failure, 2 wrong usage.
+//! In: arguments and `RELAYBOOK_…` variables. Out: data on stdout, messages on stderr, and an exit code: 0 for yes, otherwise one of
+//! [`Code`].
 
 mod audit;
 mod check;
+#[cfg(test)]
+mod docs;
 mod explain;
 mod lint;
 mod page;
@@ -14,7 +17,11 @@ mod render;
 mod run;
 mod setters;
 mod shared;
+mod status;
+mod suspend;
 mod templates;
+mod version;
+mod wait;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -24,6 +31,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use crate::app::Access;
 use crate::options::Options;
 use relaybook_telemetry::chain;
+use shared::exit::{self, Code, Ended};
 use shared::failure;
 
 /// Notifies receivers about changes of deployment pipelines: recorded first, in order, at least once.
@@ -48,6 +56,10 @@ enum Command {
     Explain(Box<explain::ExplainArgs>),
     /// List the templates that come with Relaybook, or show one to start from.
     Templates(templates::TemplatesArgs),
+    /// Show what is wrong, worst first, with the remedy, and what runs where.
+    Status(Box<status::StatusArgs>),
+    /// Wait until an environment runs a revision.
+    Wait(Box<wait::WaitArgs>),
     /// Show deliveries: what was sent, when, and what the receiver answered.
     Audit(Box<audit::AuditArgs>),
     /// Send settled deliveries again, with the same `webhook-id`, without waiting for other deliveries.
@@ -58,14 +70,21 @@ enum Command {
     Promote(Box<promote::PromoteArgs>),
     /// Approve the promotion that waits for it.
     Approve(Box<promote::ApproveArgs>),
+    /// Suspend a Notification, or the promotions of a Pipeline. What happens meanwhile is recorded, and waits.
+    Suspend(Box<suspend::SuspendArgs>),
+    /// Resume what was suspended. What waits is sent.
+    Resume(Box<suspend::ResumeArgs>),
     /// Set the values that comments mark in YAML files, or list them, without a cluster.
     Setters(Box<setters::SettersArgs>),
     /// Open the audit page in the browser: pipelines, what was sent, and what the receivers answered.
     Page(Box<page::PageArgs>),
     /// Check an installation: CRDs, permissions of the controller, readiness.
     Check(Box<check::CheckArgs>),
+    /// Print the versions of this program, the controllers, the CRDs and the API server.
+    Version(Box<version::VersionArgs>),
     /// Print the completion script for a shell.
-    Completions {
+    #[command(alias = "completions")]
+    Completion {
         /// The shell.
         shell: clap_complete::Shell,
     },
@@ -83,23 +102,30 @@ impl Cli {
             Command::Render(args) => run_on_cluster(&args.place.access.clone(), render::render(*args)),
             Command::Explain(args) => run_on_cluster(&args.place.access.clone(), explain::explain(*args)),
             Command::Templates(args) => templates::templates(&args),
-            Command::Audit(args) => run_on_cluster(&args.place.access.clone(), audit::audit(*args)),
-            Command::Redeliver(args) => run_on_cluster(&args.place.access.clone(), redeliver::redeliver(*args)),
-            Command::Promotions(args) => run_on_cluster(&args.place.access.clone(), promotions::promotions(*args)),
+            Command::Status(args) => run_on_cluster(&args.scope.place.access.clone(), status::status(*args)),
+            Command::Wait(args) => run_on_cluster(&args.place.access.clone(), wait::wait(*args)),
+            Command::Audit(args) => run_on_cluster(&args.scope.place.access.clone(), audit::audit(*args)),
+            Command::Redeliver(args) => run_on_cluster(&args.scope.place.access.clone(), redeliver::redeliver(*args)),
+            Command::Promotions(args) => run_on_cluster(&args.scope.place.access.clone(), promotions::promotions(*args)),
             Command::Promote(args) => run_on_cluster(&args.place.access.clone(), promote::promote(*args)),
             Command::Approve(args) => run_on_cluster(&args.place.access.clone(), promote::approve(*args)),
+            Command::Suspend(args) => run_on_cluster(&args.place.access.clone(), suspend::suspend(*args)),
+            Command::Resume(args) => run_on_cluster(&args.place.access.clone(), suspend::resume(*args)),
             Command::Setters(args) => setters::setters(&args),
             Command::Page(args) => run_on_cluster(&args.access.clone(), page::page(*args)),
             Command::Check(args) => run_on_cluster(&args.access.clone(), check::check(*args)),
-            Command::Completions { shell } => completions(shell),
+            Command::Version(args) => run_on_cluster(&args.access.clone(), version::version(*args)),
+            Command::Completion { shell } => completion(shell),
         };
         match result {
             Ok(()) => ExitCode::SUCCESS,
             // The program that reads the output has closed the pipe, as `head` does. This is not a failure.
             Err(error) if !is_controller && failure::is_closed_pipe(error.as_ref()) => ExitCode::SUCCESS,
             Err(error) => {
-                let _ = writeln!(std::io::stderr(), "relaybook: {}", chain(error.as_ref()));
-                ExitCode::FAILURE
+                if !exit::is_quiet(error.as_ref()) {
+                    let _ = writeln!(std::io::stderr(), "relaybook: {}", chain(error.as_ref()));
+                }
+                if is_controller { ExitCode::FAILURE } else { exit::code(error.as_ref()).into() }
             }
         }
     }
@@ -110,7 +136,8 @@ fn run_on_cluster(access: &Access, work: impl Future<Output = anyhow::Result<()>
     let all = async {
         match work.await {
             Err(error) if failure::is_of_server(error.as_ref()) => {
-                Err(anyhow::anyhow!(failure::sentence(error.as_ref(), &access.server().await)))
+                let text = failure::sentence(error.as_ref(), &access.server().await);
+                Err(Ended::new(Code::Unanswered, text).into())
             }
             done => done,
         }
@@ -118,7 +145,7 @@ fn run_on_cluster(access: &Access, work: impl Future<Output = anyhow::Result<()>
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(all)
 }
 
-fn completions(shell: clap_complete::Shell) -> anyhow::Result<()> {
+fn completion(shell: clap_complete::Shell) -> anyhow::Result<()> {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "relaybook", &mut text);
     Ok(std::io::stdout().lock().write_all(&text)?)
@@ -176,9 +203,14 @@ mod tests {
             ("controller_namespace", "RELAYBOOK_CONTROLLER_NAMESPACE"),
             ("context", "RELAYBOOK_CONTEXT"),
         ];
-        for (name, without) in
-            [("run", &["controller_namespace"][..]), ("explain", &[]), ("render", &[]), ("lint", &["context"])]
-        {
+        for (name, without) in [
+            ("run", &["controller_namespace"][..]),
+            ("explain", &[]),
+            ("render", &[]),
+            ("lint", &["context"]),
+            ("check", &["cluster_name", "allow_http"]),
+            ("version", &["cluster_name", "allow_http", "config_map"]),
+        ] {
             let command = command.find_subcommand_mut(name).unwrap();
             for (argument, variable) in shared.iter().filter(|(argument, _)| !without.contains(argument)) {
                 let found = command.get_arguments().find(|a| a.get_id() == argument).and_then(clap::Arg::get_env);
@@ -186,14 +218,30 @@ mod tests {
             }
         }
         for bad in [
-            &["audit", "-A", "-n", "a"][..],
-            &["redeliver", "--parked", "-A", "-n", "a"],
+            &["audit", "web", "--pipeline", "web"][..],
             &["redeliver", "-A", "a"],
-            &["promotions", "-A", "-n", "a"],
+            &["redeliver", "-A"],
             &["promote", "web"],
             &["approve", "delivery/web", "prod"],
         ] {
             assert!(Cli::try_parse_from(std::iter::once(&"relaybook").chain(bad)).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn all_namespaces_take_precedence_over_one_and_earlier_names_are_accepted() {
+        for good in [
+            &["audit", "-A", "-n", "a"][..],
+            &["audit", "pipeline/web", "-o", "name"],
+            &["redeliver", "--parked", "-A", "-n", "a"],
+            &["promotions", "-A", "-n", "a", "-o", "yaml"],
+            &["status", "-A", "-n", "a"],
+            &["check", "-n", "a"],
+            &["check", "--namespace", "a"],
+            &["completions", "bash"],
+        ] {
+            let parsed = Cli::try_parse_from(std::iter::once(&"relaybook").chain(good));
+            assert!(parsed.is_ok(), "{good:?}: {:?}", parsed.err());
         }
     }
 

@@ -2,100 +2,77 @@
 
 use std::io::{self, Write};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
+use super::shared::output::{Format, Listed, Printer};
 use super::shared::table::{Table, shown};
-use super::shared::{Place, named};
+use super::shared::{Scope, named};
 use relaybook_api::promotion::Phase;
 use relaybook_api::{Time, now};
 use relaybook_promotions::request::command::{Row, list, newest_first};
+use relaybook_tools::diagnosis::age;
 
 #[derive(Debug, Args)]
 pub(super) struct PromotionsArgs {
     /// Only promotions of this Pipeline, as `NAME` or `pipeline/NAME` [default: all of the namespace].
     #[arg(value_parser = named::pipeline)]
     pipeline: Option<String>,
-    /// The output format.
-    #[arg(short, long, default_value = "table")]
-    output: Output,
+    /// The output format. The newest promotion is first.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
     #[command(flatten)]
-    pub(super) place: Place,
-    /// All namespaces.
-    #[arg(short = 'A', long, conflicts_with = "namespace")]
-    all_namespaces: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// One line for each promotion, the newest first.
-    Table,
-    /// The same with the URL of the pull request or commit, and the message.
-    Wide,
-    /// A list of objects, the newest first.
-    Json,
+    pub(super) scope: Scope,
 }
 
 /// Prints the requested promotions.
 pub(super) async fn promotions(args: PromotionsArgs) -> anyhow::Result<()> {
-    let (client, own) = args.place.open().await?;
-    let namespace = Some(own.as_str()).filter(|_| !args.all_namespaces);
-    let mut rows: Vec<Row> = list(&client, namespace).await?.into_iter().map(Row::from).collect();
+    let (client, namespace) = args.scope.open().await?;
+    let mut rows: Vec<Row> = list(&client, namespace.as_deref()).await?.into_iter().map(Row::from).collect();
     if let Some(pipeline) = &args.pipeline {
         rows.retain(|row| row.pipeline == *pipeline);
     }
     newest_first(&mut rows);
     let mut out = io::BufWriter::new(io::stdout().lock());
-    match args.output {
-        Output::Json => {
-            serde_json::to_writer_pretty(&mut out, &rows).map_err(io::Error::from)?;
-            writeln!(out)?;
-        }
-        _ if rows.is_empty() => writeln!(io::stderr(), "no promotions found")?,
-        output => {
-            let now = now();
-            let mut table = table(args.all_namespaces, output == Output::Wide);
-            table.write(&mut out, rows.iter().map(|row| cells(row, now)))?;
-        }
-    }
+    let mut printer = Printer::new(args.output, table(args.output, args.scope.all_namespaces));
+    printer.list(&rows, now(), &mut out, &mut io::stderr())?;
     Ok(out.flush()?)
 }
 
 const COLUMNS: [&str; 10] =
     ["NAMESPACE", "NAME", "PIPELINE", "ENVIRONMENT", "REVISION", "PHASE", "REASON", "AGE", "URL", "MESSAGE"];
-/// Number of columns that only the wide format has. They are the last ones.
+/// Number of columns that only the format `wide` has. They are the last ones.
 const WIDE: usize = 2;
 
-/// Returns the table: with the column of the namespace, and with the wide columns.
-fn table(all_namespaces: bool, is_wide: bool) -> Table {
-    Table::new(&COLUMNS.map(|name| (name, 0)), usize::from(!all_namespaces)..COLUMNS.len() - if is_wide { 0 } else { WIDE })
+/// Returns the table of a format. With all namespaces, it has their names.
+fn table(format: Format, all_namespaces: bool) -> Table {
+    let end = COLUMNS.len() - if format == Format::Wide { 0 } else { WIDE };
+    let table = Table::new(&COLUMNS.map(|name| (name, 0)), usize::from(!all_namespaces)..end);
+    table.within(format.width(), &["NAMESPACE", "NAME"])
 }
 
-/// Returns the cells of a row. Revisions, reasons and messages are escaped and cut. Names and URLs are not cut, because users copy them.
-fn cells(row: &Row, now: Time) -> Vec<String> {
-    let age = row.created.map_or_else(String::new, |created| age(created, now));
-    vec![
-        row.namespace.clone(),
-        row.name.clone(),
-        shown(&row.pipeline),
-        shown(&row.environment),
-        shown(&row.revision),
-        shown(row.phase.map_or("", Phase::as_str)),
-        shown(&row.reason),
-        shown(&age),
-        // The controller stores only URLs that it has parsed.
-        row.url.as_ref().map_or_else(|| shown(""), |url| url.escape_debug().to_string()),
-        shown(&row.message),
-    ]
-}
+impl Listed for Row {
+    const PLURAL: &'static str = "promotions";
 
-/// Returns the time since then in its largest unit, such as `90s`, `15m`, `7h` or `3d`.
-fn age(then: Time, now: Time) -> String {
-    let seconds = now.duration_since(then).as_secs().max(0);
-    match seconds {
-        0..120 => format!("{seconds}s"),
-        120..7200 => format!("{}m", seconds / 60),
-        7200..172_800 => format!("{}h", seconds / 3600),
-        _ => format!("{}d", seconds / 86_400),
+    fn name(&self) -> String {
+        named::of_promotion(&self.name)
+    }
+
+    /// Returns the cells. Revisions, reasons and messages are escaped and cut. Names and URLs are not cut, because users copy them.
+    fn cells(&self, now: Time) -> Vec<String> {
+        let age = self.created.map_or_else(String::new, |created| age(created, now));
+        vec![
+            self.namespace.clone(),
+            self.name.clone(),
+            shown(&self.pipeline),
+            shown(&self.environment),
+            shown(&self.revision),
+            shown(self.phase.map_or("", Phase::as_str)),
+            shown(&self.reason),
+            shown(&age),
+            // The controller stores only URLs that it has parsed.
+            self.url.as_ref().map_or_else(|| shown(""), |url| url.escape_debug().to_string()),
+            shown(&self.message),
+        ]
     }
 }
 
@@ -120,9 +97,9 @@ mod tests {
         promotion.into()
     }
 
-    fn printed(rows: &[Row], all_namespaces: bool, is_wide: bool) -> Vec<String> {
+    fn printed(rows: &[Row], all_namespaces: bool, format: Format) -> Vec<String> {
         let (mut out, now) = (Vec::new(), "2026-01-01T02:30:00Z".parse().unwrap());
-        table(all_namespaces, is_wide).write(&mut out, rows.iter().map(|row| cells(row, now))).unwrap();
+        table(format, all_namespaces).write(&mut out, rows.iter().map(|row| row.cells(now))).unwrap();
         String::from_utf8(out).unwrap().lines().map(str::to_owned).collect()
     }
 
@@ -133,14 +110,14 @@ mod tests {
             row("a\nb\u{1b}[2J", &serde_json::Value::Null),
         ];
         assert_eq!(
-            printed(&rows, false, false),
+            printed(&rows, false, Format::Table),
             [
                 r"NAME         PIPELINE   ENVIRONMENT   REVISION        PHASE     REASON            AGE",
                 r"web-prod-1   web        prod          6.5.1           Pending   WaitingApproval   2h",
                 r"web-prod-1   web        prod          a\nb\u{1b}[2J   -         -                 2h",
             ]
         );
-        let all = printed(&rows, true, false);
+        let all = printed(&rows, true, Format::Table);
         assert!(all[1].starts_with("team-a      web-prod-1   "), "{all:?}");
     }
 
@@ -149,7 +126,7 @@ mod tests {
         let status =
             json!({"phase": "Open", "reason": "Opened", "location": "https://e.com/p/7", "message": "waiting\nfor 7"});
         assert_eq!(
-            printed(&[row("2", &status)], false, true),
+            printed(&[row("2", &status)], false, Format::Wide),
             [
                 r"NAME         PIPELINE   ENVIRONMENT   REVISION   PHASE   REASON   AGE   URL                 MESSAGE",
                 r"web-prod-1   web        prod          2          Open    Opened   2h    https://e.com/p/7   waiting\nfor 7",

@@ -6,7 +6,7 @@ use clap::Args;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::shared::named::{self, of_delivery};
-use super::shared::{Place, failure};
+use super::shared::{Scope, failure};
 use crate::options::values::span;
 use relaybook_api::{Outcome, now};
 use relaybook_tools::audit::{Filter, StateFilter, redeliver as mark, rows};
@@ -39,21 +39,18 @@ pub(super) struct RedeliverArgs {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    pub(super) place: Place,
-    /// All namespaces.
-    #[arg(short = 'A', long, requires = "parked", conflicts_with = "namespace")]
-    all_namespaces: bool,
+    pub(super) scope: Scope,
 }
 
 /// Marks the requested deliveries, prints each, and fails if one could not be marked.
 pub(super) async fn redeliver(args: RedeliverArgs) -> anyhow::Result<()> {
-    let (client, own) = args.place.open().await?;
+    let (client, own) = args.scope.place.open().await?;
     let those: Vec<(String, String)> = if args.parked {
         let since = args.since.map(|span| now().checked_sub(span)).transpose()?;
         let state = Some(StateFilter::Settled(Outcome::Parked));
         let filter =
             Filter { pipeline: args.pipeline, notification: args.notification, selector: args.selector, state, since };
-        let namespace = Some(own.as_str()).filter(|_| !args.all_namespaces);
+        let namespace = Some(own.as_str()).filter(|_| !args.scope.all_namespaces);
         rows(&client, namespace, filter).map_ok(|row| (row.namespace, row.name)).try_collect().await?
     } else {
         args.names.into_iter().map(|name| (own.clone(), name)).collect()
@@ -82,7 +79,7 @@ pub(super) async fn redeliver(args: RedeliverArgs) -> anyhow::Result<()> {
             Err(error) if total == 1 => return Err(error.into()),
             Err(error) => {
                 failed += 1;
-                writeln!(io::stderr(), "relaybook: {}", failure::said(&error, &args.place.access).await)?;
+                writeln!(io::stderr(), "relaybook: {}", failure::said(&error, &args.scope.place.access).await)?;
             }
         }
     }

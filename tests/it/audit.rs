@@ -8,14 +8,14 @@ use futures::{StreamExt as _, stream};
 use relaybook_api::{Delivery, Notification, Time};
 use serde_json::{Value, json};
 
-use crate::support::relaybook::command;
+use crate::support::relaybook::{command, items};
 use crate::support::{Oracle, Receiver, Relaybook, Reply, World};
 
-/// Runs `relaybook audit -o json`. Returns its rows.
+/// Runs `relaybook audit -o json`. Returns the items of its list.
 async fn audit(world: &World, args: &[&str]) -> Vec<Value> {
     let output = command(world, &[&["audit", "-o", "json"], args].concat()).await;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("a list")
+    items(&output.stdout)
 }
 
 /// Returns the latest time in a row.
@@ -96,13 +96,28 @@ async fn the_audit_shows_the_current_state_of_deliveries() {
     assert_eq!(rows(audit(&world, &["-n", ns, "--outcome", "Pending"]).await), expected[..2]);
     assert_eq!(audit(&world, &["-n", ns, "--notification", "hook", "--since", "1h"]).await.len(), 3);
     assert_eq!(audit(&world, &["-n", ns, "--pipeline", "other"]).await.len(), 0);
+    assert_eq!(audit(&world, &["pipeline/shop", "-n", ns]).await.len(), 5);
+    assert_eq!(audit(&world, &["other", "-n", ns]).await.len(), 0);
+    let printed = async |output: &str| {
+        let output = command(&world, &["audit", "shop", "-n", ns, "--outcome", "parked", "-o", output]).await;
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let named = parked[0]["name"].as_str().unwrap();
+    assert_eq!(printed("name").await, format!("delivery.relaybook.dev/{named}\n"));
+    let yaml = printed("yaml").await;
+    assert!(yaml.starts_with("apiVersion: v1\nkind: List\nitems:\n") && yaml.contains(named), "{yaml}");
+    let wide = printed("wide").await;
+    assert!(wide.contains("   shop   ") && wide.contains("   ReceiverRejected"), "{wide}");
+    let none = command(&world, &["audit", "other", "-n", ns, "-o", "name"]).await;
+    assert_eq!((none.stdout.as_slice(), none.stderr.as_slice()), (&b""[..], &b"no deliveries found\n"[..]));
 
     let table =
         command(&world, &["audit", "-A", "--pipeline", "shop", "--notification", "hook", "--outcome", "parked"]).await;
     let table = String::from_utf8(table.stdout).unwrap();
     // The width of a column depends on the deliveries of other tests.
     let head: Vec<_> = table.lines().next().unwrap_or_default().split_whitespace().collect();
-    assert_eq!(head[..4], ["NAMESPACE", "NAME", "LAST", "ATTEMPT"], "{table}");
+    assert_eq!(head, ["NAMESPACE", "NAME", "LAST", "SUBJECT", "REVISION", "OUTCOME", "ANSWER"], "{table}");
     let name = parked[0]["name"].as_str().unwrap();
     let words = [name, "hook", "Parked", "400 Bad Request: nope"];
     assert!(table.lines().any(|line| line.starts_with("told ") && words.iter().all(|word| line.contains(word))), "{table}");

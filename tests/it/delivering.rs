@@ -262,8 +262,11 @@ async fn a_notification_without_pipelines_is_reported_after_the_initial_list() {
     assert_eq!(none.status, ConditionStatus::True);
     assert!(none.message.contains("spec.pipelineSelector"), "{}", none.message);
     has_events(&world, "hook", "NoPipeline", &[("Normal", 1)]).await;
+    // The namespace has a pipeline, so the selector is most likely wrong.
+    let wrong = world.condition("hook", "Reachable", |c| c.reason == "NoMatch").await;
+    assert!(wrong.message.starts_with("spec.pipelineSelector: selects no Pipeline"), "{}", wrong.message);
     let shown = row(&world).await;
-    assert_eq!((&shown["Ready"], &shown["Reason"], &shown["Pipelines"]), (&json!("True"), &json!("NoPipeline"), &json!(0)));
+    assert_eq!((&shown["Ready"], &shown["Reason"], &shown["Pipelines"]), (&json!("True"), &json!("NoMatch"), &json!(0)));
 
     // Before the first observation there is no cursor to store, so the notification would be `Configured` and then `Initializing`.
     world.observed_at("shop", "1", &["web"]).await;

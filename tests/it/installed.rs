@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::page::person::OwnPage;
 use crate::support::control_plane::{self, ControlPlane};
-use crate::support::relaybook::{Options, command};
+use crate::support::relaybook::{Options, command, items};
 use crate::support::{Receiver, Relaybook, Reply, World, eventually, turn};
 
 fn definition(kind: &str) -> CustomResourceDefinition {
@@ -95,7 +95,7 @@ async fn a_missing_crd_is_reported_with_the_remedy(world: &World) {
     let said = String::from_utf8_lossy(&output.stderr);
     let remedy =
         "; Relaybook is not installed in this cluster: install its chart, or apply the output of `relaybook crds`\n";
-    assert!(said.ends_with(remedy) && output.status.code() == Some(1), "{said}");
+    assert!(said.ends_with(remedy) && output.status.code() == Some(5), "{said}");
     let page = OwnPage::start(&world.kubeconfig, &["--controller-namespace", &world.ns]).await;
     let seen = page.get(&format!("/pipelines/{}/shop", world.ns)).await.body;
     assert!(seen.contains("Relaybook is not installed in this cluster: install its chart"), "{seen}");
@@ -152,7 +152,7 @@ async fn an_unchanged_schema_is_not_sent_again(world: &World) {
 async fn a_status_subresource_of_deliveries_does_not_fit(world: &World) {
     let checked = async |words: &str| {
         eventually("the check of the CRDs", async || {
-            let output = command(world, &["check", "--namespace", &world.ns]).await;
+            let output = command(world, &["check", "--controller-namespace", &world.ns]).await;
             let said = String::from_utf8_lossy(&output.stdout).into_owned();
             if said.contains(words) { Ok(()) } else { Err(said) }
         })
@@ -241,7 +241,7 @@ async fn without_field_selectors_the_command_line_filters_by_itself() {
     for (outcome, revision) in [("parked", Some("2")), ("canceled", None), ("pending", None)] {
         let told = command(&world, &["audit", "-n", &world.ns, "-o", "json", "--outcome", outcome]).await;
         assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
-        let rows: Vec<Value> = serde_json::from_slice(&told.stdout).expect("an array");
+        let rows = items(&told.stdout);
         let revisions: Vec<_> = rows.iter().map(|row| row["revision"].clone()).collect();
         assert_eq!(revisions, revision.map(Value::from).into_iter().collect::<Vec<_>>(), "{outcome}");
     }

@@ -91,40 +91,6 @@ async fn a_receiver_gets_everything_in_order_after_an_outage() {
 }
 
 #[tokio::test]
-async fn a_suspended_notification_records_and_sends_in_order_when_resumed() {
-    let world = World::new("order-suspended").await;
-    let receiver = Receiver::start();
-    world.deploy("web", "1").await;
-    world.pipeline("shop", &["dev/web"]).await;
-    world.notification("hook", &receiver, json!({"suspend": true})).await;
-    world.notification("other", &receiver, json!({})).await;
-    let _relaybook = Relaybook::start(&world).await;
-    world.settled().await;
-
-    for tag in ["2", "3", "4"] {
-        world.ship("web", tag).await;
-    }
-    world.fence("shop", &["other"]).await;
-    world.condition("hook", "Delivering", |c| c.reason == "Suspended").await;
-    let is_held = |d: &Delivery| d.spec.notification == "hook";
-    eventually("the suspended deliveries are recorded", async || {
-        let held: Vec<_> = world.deliveries().await.into_iter().filter(is_held).collect();
-        let pending = held.iter().all(|d| d.status.as_ref().is_none_or(|s| s.outcome.is_none() && s.attempts == 0));
-        assert!(pending, "{held:#?}");
-        // The fourth delivery is that of the fence, which is also suspended.
-        if held.len() == 4 { Ok(()) } else { Err(format!("{} are recorded", held.len())) }
-    })
-    .await;
-    assert!(receiver.to("/hook/web").is_empty() && receiver.to("/hook/fence").is_empty());
-
-    world.patch::<relaybook_api::Notification>("hook", json!({"spec": {"suspend": false}})).await;
-    world.fence("shop", &["hook", "other"]).await;
-    let all = ["Deployed 2", "Deployed 3", "Deployed 4"];
-    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &all).lane("shop/other/dev/web", &all).check().await;
-    world.condition("hook", "Delivering", |c| c.reason == "Delivering").await;
-}
-
-#[tokio::test]
 async fn a_notification_that_is_resumed_while_it_is_held_continues() {
     let world = World::new("order-resumed").await;
     let receiver = Receiver::start();

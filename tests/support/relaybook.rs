@@ -377,6 +377,14 @@ pub async fn command(world: &World, args: &[&str]) -> Output {
     tokio::task::spawn_blocking(move || command.output().expect("relaybook runs")).await.expect("joined")
 }
 
+/// Returns the items of the `List` that a command prints with `-o json`.
+#[allow(dead_code, reason = "the integration tests use it")]
+pub fn items(printed: &[u8]) -> Vec<Value> {
+    let list: Value = serde_json::from_slice(printed).expect("JSON");
+    assert!(list["apiVersion"] == "v1" && list["kind"] == "List", "{list}");
+    list["items"].as_array().expect("items").clone()
+}
+
 impl World {
     /// Runs another command of the program in this namespace. Returns its exit code, stdout and stderr.
     #[allow(dead_code, reason = "the integration tests use it")]

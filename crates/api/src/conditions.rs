@@ -12,6 +12,9 @@ pub const READY: &str = "Ready";
 pub const DELIVERING: &str = "Delivering";
 /// The condition type that is present with status `False` while the global configuration below a notification is invalid.
 pub const GLOBAL_CONFIG_VALID: &str = "GlobalConfigValid";
+/// The condition type that is present with status `False` while a part of a valid notification matches nothing: a trigger no environment or
+/// no cluster, or the selector no pipeline.
+pub const REACHABLE: &str = "Reachable";
 /// The condition type that is `True` while a revision could be promoted and is not. Absent without a promotion strategy.
 pub const PROMOTION_PENDING: &str = "PromotionPending";
 

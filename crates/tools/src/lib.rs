@@ -1,12 +1,15 @@
 //! What a person asks: what would be sent, what was sent, what is wrong with files, and whether an installation can work.
 //!
 //! In: files, objects of the API server, and the permissions of the person. Out: findings of files ([`lint`]), rendered requests, tests and
-//! explanations ([`preview`]), Deliveries that match a filter ([`audit`]), and the state of an installation ([`check`]). The command line and
-//! the audit page show them.
+//! explanations ([`preview`]), Deliveries that match a filter ([`audit`]), the state of an installation ([`check`]), what is wrong, with the
+//! remedy ([`diagnosis`]), and whether an environment runs a revision ([`wait`]). The command line and the audit page show them.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout))]
 
 pub mod audit;
 pub mod check;
+pub mod diagnosis;
 pub mod lint;
 pub mod preview;
+pub mod suspend;
+pub mod wait;

@@ -1,8 +1,10 @@
 //! What several commands have: arguments and their values, files that are named, errors.
 
+pub(super) mod exit;
 pub(super) mod failure;
 pub(super) mod files;
 pub(super) mod named;
+pub(super) mod output;
 pub(super) mod running;
 pub(super) mod table;
 
@@ -33,6 +35,24 @@ impl Place {
         let client = self.access.client().await?;
         let namespace = self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
         Ok((client, namespace))
+    }
+}
+
+/// The cluster of a command, and one namespace or all of them.
+#[derive(Clone, Debug, Args)]
+pub(super) struct Scope {
+    #[command(flatten)]
+    pub(super) place: Place,
+    /// All namespaces, also with --namespace.
+    #[arg(short = 'A', long)]
+    pub(super) all_namespaces: bool,
+}
+
+impl Scope {
+    /// Returns a client, and the namespace. `None`: all namespaces.
+    pub(super) async fn open(&self) -> anyhow::Result<(Client, Option<String>)> {
+        let (client, namespace) = self.place.open().await?;
+        Ok((client, Some(namespace).filter(|_| !self.all_namespaces)))
     }
 }
 

@@ -1,5 +1,5 @@
 //! Names of objects as kubectl prints and accepts them: `NAME`, or `TYPE/NAME` with the singular, the plural or the short name of
-//! the type, with or without its group.
+//! the type, with or without its group. Also the name of what can be suspended: `promotions/PIPELINE` is no object.
 
 use relaybook_api::{GROUP, VERSION};
 
@@ -15,6 +15,42 @@ const PIPELINE: Kind = Kind { kind: "Pipeline", types: ["pipeline", "pipelines",
 const NOTIFICATION: Kind = Kind { kind: "Notification", types: ["notification", "notifications", "rbn"] };
 const DELIVERY: Kind = Kind { kind: "Delivery", types: ["delivery", "deliveries", "dlv"] };
 const PROMOTION: Kind = Kind { kind: "Promotion", types: ["promotion", "promotions", "promo"] };
+
+/// What [`suspendable`] accepts.
+const SUSPENDABLE: &str = "write notification/NAME, or promotions/PIPELINE for the promotions of a Pipeline";
+
+/// What can be suspended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Suspendable {
+    /// The Notification of this name.
+    Notification(String),
+    /// The promotions of the Pipeline of this name.
+    Promotions(String),
+}
+
+/// Parses what can be suspended: `NAME` or `notification/NAME`, or `promotions/PIPELINE`. Only the plural means the promotions of a Pipeline,
+/// because the singular names one Promotion.
+pub(crate) fn suspendable(text: &str) -> Result<Suspendable, String> {
+    let Some((type_, name)) = text.split_once('/') else { return Ok(Suspendable::Notification(text.to_owned())) };
+    if name.is_empty() || name.contains('/') {
+        return Err(format!("exactly one name must follow the type; {SUSPENDABLE}"));
+    }
+    if NOTIFICATION.has(type_) {
+        return Ok(Suspendable::Notification(name.to_owned()));
+    }
+    if type_.eq_ignore_ascii_case("promotions") {
+        return Ok(Suspendable::Promotions(name.to_owned()));
+    }
+    if PIPELINE.has(type_) {
+        return Err(format!(
+            "Pipelines cannot be suspended; write promotions/{name} for the promotions of {name}, or notification/NAME for a Notification"
+        ));
+    }
+    Err(match [DELIVERY, PROMOTION].into_iter().find(|kind| kind.has(type_)) {
+        Some(other) => format!("a {} cannot be suspended; {SUSPENDABLE}", other.kind),
+        None => format!("there is no type {type_:?} in {GROUP}; {SUSPENDABLE}"),
+    })
+}
 
 /// Parses the name of a Pipeline.
 pub(crate) fn pipeline(text: &str) -> Result<String, String> {
@@ -93,6 +129,32 @@ mod tests {
             ("/a", "there is no type \"\""),
         ] {
             let error = delivery(text).unwrap_err();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_can_be_suspended_is_a_notification_or_the_promotions_of_a_pipeline() {
+        for text in ["chat", "notification/chat", "rbn/chat", "notifications.relaybook.dev/chat"] {
+            assert_eq!(suspendable(text), Ok(Suspendable::Notification("chat".to_owned())), "{text}");
+        }
+        for text in ["promotions/web", "Promotions/web"] {
+            assert_eq!(suspendable(text), Ok(Suspendable::Promotions("web".to_owned())), "{text}");
+        }
+        for (text, words) in [
+            (
+                "pipeline/web",
+                "Pipelines cannot be suspended; write promotions/web for the promotions of web, or notification/NAME",
+            ),
+            ("rbp/web", "Pipelines cannot be suspended"),
+            ("promotion/web-prod-1", "a Promotion cannot be suspended; write notification/NAME, or promotions/PIPELINE"),
+            (&of_promotion("web-prod-1"), "a Promotion cannot be suspended"),
+            (&of_delivery("a-1"), "a Delivery cannot be suspended"),
+            ("pod/web", "there is no type \"pod\" in relaybook.dev"),
+            ("promotions/", "exactly one name must follow the type"),
+            ("notification/a/b", "exactly one name must follow the type"),
+        ] {
+            let error = suspendable(text).unwrap_err();
             assert!(error.contains(words), "{text}: {error}");
         }
     }

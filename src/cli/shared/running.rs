@@ -10,9 +10,10 @@ use super::global;
 use crate::options::values::{CLUSTER_NAME, CONFIG_MAP, NAMESPACE};
 use relaybook_api::ObjectName;
 use relaybook_api::values::permalink::PageUrl;
+use relaybook_runtime::installed::acting;
 use relaybook_runtime::published::{Installation, LookupError, NAME, find};
 use relaybook_settings::config::Global;
-use relaybook_tools::check;
+use relaybook_tools::diagnosis::read;
 use relaybook_tools::preview::Egress;
 
 /// Flags of `relaybook run` that influence the result. Without a flag, the setting of the running controller applies.
@@ -178,8 +179,8 @@ impl Settings {
             return Ok(());
         }
         let namespace = &self.controller_namespace;
-        for text in check::idle(client, namespace, &check::NEEDED).await.unwrap_or_default() {
-            writeln!(std::io::stderr(), "relaybook: {text} To see more: {}", check::show_leases(namespace))?;
+        for text in read::idle(client, namespace, &read::NEEDED).await.unwrap_or_default() {
+            writeln!(std::io::stderr(), "relaybook: {text} To see more: {}", acting::command(namespace))?;
         }
         Ok(())
     }

@@ -59,10 +59,14 @@ async fn a_secret_that_cannot_sign_is_named() {
     let text = String::from_utf8(explained.stdout).unwrap();
     let line = "# hooks: approvals to prod are refused: Secret hooks-keys/nowhere does not exist";
     assert!(text.lines().any(|shown| shown == line), "{text}");
-    let checked = command(world, &["check", "--namespace", &world.ns, "--watch-namespace", &world.ns]).await;
+    let checked = command(world, &["check", "--controller-namespace", &world.ns, "--watch-namespace", &world.ns]).await;
     let text = format!("{}{}", String::from_utf8_lossy(&checked.stdout), String::from_utf8_lossy(&checked.stderr));
-    assert!(text.contains("hooks of Pipeline hooks-keys/missing") && text.contains("nowhere does not exist"), "{text}");
-    assert!(!text.contains("hooks of Pipeline hooks-keys/shop"), "{text}");
+    assert!(
+        text.contains("WARN    Pipeline hooks-keys/missing: hooks refuse every request: ")
+            && text.contains("nowhere does not exist"),
+        "{text}"
+    );
+    assert!(!text.contains("Pipeline hooks-keys/shop"), "{text}");
     // The answer shows nothing of it.
     let (path, body) = (format!("/approval/{}/typeless", world.ns), br#"{"environment": "prod"}"#);
     let answer = post(hooks, &path, &[("X-Signature", &approval(KEY, body))], body).await;

@@ -96,7 +96,8 @@ async fn helm_test_checks_crds_permissions_and_readiness() {
         control_plane::install(&own.client, &crd).await;
     }
     let (code, lines, words) = waiting.await.expect("joined");
-    assert_eq!((code, failed(&lines).len(), lines.len()), (Some(0), 0, 21), "{lines:#?} {words}");
+    // The versions are compared as soon as the controller has published its own.
+    assert!(code == Some(0) && failed(&lines).is_empty() && matches!(lines.len(), 21 | 22), "{lines:#?} {words}");
 
     // The same checks for the account, run by another user.
     let mut of_account = Check { kubeconfig: plane.kubeconfig.clone(), ..check().once() };

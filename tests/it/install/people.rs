@@ -134,7 +134,7 @@ async fn permissions_of_users_are_aggregated_to_view_edit_and_admin() {
     let viewer = people.viewer.kubeconfig(&plane.kubeconfig, "people-viewer").await;
     let refused = redeliver(&viewer, &name).await;
     let words = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(refused.status.code() == Some(1) && words.contains("forbidden"), "{words}");
+    assert!(refused.status.code() == Some(5) && words.contains("forbidden"), "{words}");
     let editor = people.editor.kubeconfig(&plane.kubeconfig, "people-editor").await;
     let done = redeliver(&editor, &name).await;
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));

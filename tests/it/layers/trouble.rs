@@ -1,10 +1,11 @@
 //! Deliveries that cannot be sent for one target wait, are reported, and are sent after a fix. The other targets continue.
 
 use k8s_openapi::api::core::v1::Secret;
-use serde_json::json;
+use relaybook_api::conditions::{ConditionStatus, REACHABLE, get};
+use serde_json::{Value, json};
 
 use super::{attempts, no_trouble, reason, relay, shop, start, template, told, trouble, troubles};
-use crate::support::{Oracle, Receiver, World};
+use crate::support::{Oracle, Receiver, World, eventually};
 
 #[tokio::test]
 async fn credentials_are_not_sent_to_another_origin_of_a_target() {
@@ -116,31 +117,55 @@ async fn visible(world: &World) {
     }
 }
 
-/// A misspelt environment is not silent.
+/// A misspelt environment or cluster is not silent.
 #[tokio::test]
-async fn a_trigger_that_matches_no_environment_says_so() {
+async fn a_trigger_that_matches_no_environment_or_cluster_says_so() {
     let world = World::new("layers-idle").await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;
     world.pipeline("shop", &["dev/web", "prod/web"]).await;
-    let triggers = |environment: &str| json!({"triggers": [{"type": "Deployed", "environments": [environment]}]});
-    world.notification("hook", &receiver, triggers("production")).await;
+    let triggers = |field: &str, glob: &str| json!({"triggers": [{"type": "Deployed", field: [glob]}]});
+    let edit = async |over: Value| world.patch::<relaybook_api::Notification>("hook", json!({"spec": over})).await;
+    world.notification("hook", &receiver, triggers("environments", "production")).await;
     let _relaybook = start(&world).await;
-    let ready = world.condition("hook", "Ready", |c| c.reason == "TriggerMatchesNothing").await;
-    assert!(
-        ready.message.contains("spec.triggers[0].environments") && ready.message.contains("(dev, fence, prod)"),
-        "{}",
-        ready.message
-    );
-    world.warning("hook", "TriggerMatchesNothing").await;
-    world.patch::<relaybook_api::Notification>("hook", json!({"spec": triggers("prod")})).await;
+    let message = "spec.triggers[0].environments: no environment matches production (the pipelines have dev, fence, prod); did \
+                   you mean prod?";
+    let said = world.condition("hook", REACHABLE, |c| c.message == message).await;
+    assert_eq!((said.status, said.reason.as_str()), (ConditionStatus::False, "NoMatch"));
     world.condition("hook", "Ready", |c| c.reason == "Configured").await;
+    assert_eq!(world.warning("hook", "NoMatch").await, message);
+    assert_eq!(world.columns("notifications").await["Reason"], json!("NoMatch"));
+    edit(triggers("clusters", "eu-*")).await;
+    world
+        .condition("hook", REACHABLE, |c| c.message.starts_with("spec.triggers[0].clusters: no cluster matches eu-* "))
+        .await;
+
+    // A pipeline that replaces the triggers is not compared with them.
+    let layers = |layers: Value| json!({"spec": {"notifications": layers}});
+    let own = json!([{"name": "hook", "triggers": [{"type": "Deployed"}]}]);
+    world.patch::<relaybook_api::Pipeline>("shop", layers(own)).await;
+    reachable(&world, "hook").await;
+    world.patch::<relaybook_api::Pipeline>("shop", layers(json!([]))).await;
+    world.condition("hook", REACHABLE, |c| c.reason == "NoMatch").await;
+    edit(triggers("environments", "prod")).await;
+    reachable(&world, "hook").await;
+    world.condition("hook", "Ready", |c| c.reason == "Configured").await;
+    assert_eq!(world.columns("notifications").await["Reason"], json!("Configured"));
 
     // Nor is a layer for a misspelt notification.
     relay(&world, "prod/web", json!([{"name": "hok", "suspend": true}])).await;
     let said = trouble(&world, "hok", Some("web"), "Incomplete").await;
     assert!(said.message.ends_with("; did you mean hook?"), "{}", said.message);
     assert_eq!(world.columns("pipelines").await["Not Ready"], json!("hok"));
+}
+
+/// Waits until the condition `Reachable` of a notification is gone.
+async fn reachable(world: &World, name: &str) {
+    eventually(&format!("{name} has no condition Reachable"), async || {
+        let conditions = world.get_notification(name).await.status.unwrap_or_default().conditions;
+        if get(&conditions, REACHABLE).is_none() { Ok(()) } else { Err(format!("{conditions:?}")) }
+    })
+    .await;
 }
 
 #[tokio::test]

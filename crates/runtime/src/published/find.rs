@@ -5,7 +5,7 @@ use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 
 use super::choose::choose;
-use super::{Dispatch, Installation, LABEL, LookupError, NAME};
+use super::{Dispatch, Installation, LABEL, LookupError, NAME, Versions};
 use relaybook_telemetry::chain;
 
 /// The default namespace of an installation.
@@ -36,8 +36,33 @@ pub async fn find(client: &Client, controller: Option<&str>, namespace: &str) ->
     }
 }
 
+/// Returns the versions of the controllers in a `controller` namespace, or otherwise in all namespaces. Without the permission to list them all,
+/// only `relaybook-system` is read. The result is never empty: an error says why versions are unknown.
+pub async fn versions(client: &Client, controller: Option<&str>) -> Vec<Result<Versions, LookupError>> {
+    let read = |object: &ConfigMap| Versions::read(&object.namespace().unwrap_or_default(), object.data.as_ref());
+    let namespace = match controller {
+        Some(controller) => controller,
+        None => match objects(client).await {
+            Ok(objects) if objects.is_empty() => return vec![Err(LookupError::NoInstallation)],
+            Ok(objects) => return objects.iter().map(read).collect(),
+            Err(kube::Error::Api(status)) if status.code == 403 => DEFAULT_NAMESPACE,
+            Err(error) => return vec![Err(LookupError::Unlisted(chain(&error)))],
+        },
+    };
+    vec![object(client, namespace).await.and_then(|object| Versions::read(namespace, object.data.as_ref()))]
+}
+
 /// Returns the configurations of all dispatchers in the cluster.
 async fn all(client: &Client) -> Result<Vec<Result<Installation, LookupError>>, kube::Error> {
+    let objects = objects(client).await?;
+    // The ConfigMap of a pipeline controller without a dispatcher has no such key.
+    let of_dispatchers =
+        objects.iter().filter(|object| object.data.as_ref().is_some_and(|data| data.contains_key(Dispatch::KEY)));
+    Ok(of_dispatchers.map(|o| Installation::read(&o.namespace().unwrap_or_default(), o.data.as_ref())).collect())
+}
+
+/// Returns the ConfigMaps of all controllers in the cluster.
+async fn objects(client: &Client) -> Result<Vec<ConfigMap>, kube::Error> {
     let api: Api<ConfigMap> = Api::all(client.clone());
     let mut params = ListParams::default().labels(&format!("{LABEL}=true")).limit(PAGE);
     let (mut all, mut restarts) = (Vec::new(), 0);
@@ -55,11 +80,7 @@ async fn all(client: &Client) -> Result<Vec<Result<Installation, LookupError>>, 
             }
             Err(error) => return Err(error),
         };
-        let named = page.items.iter().filter(|object| object.name_any() == NAME);
-        // The ConfigMap of a pipeline controller without a dispatcher has no such key.
-        let of_dispatchers =
-            named.filter(|object| object.data.as_ref().is_some_and(|data| data.contains_key(Dispatch::KEY)));
-        all.extend(of_dispatchers.map(|o| Installation::read(&o.namespace().unwrap_or_default(), o.data.as_ref())));
+        all.extend(page.items.into_iter().filter(|object| object.name_any() == NAME));
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
             None => return Ok(all),
@@ -68,10 +89,14 @@ async fn all(client: &Client) -> Result<Vec<Result<Installation, LookupError>>, 
 }
 
 async fn get(client: &Client, namespace: &str) -> Result<Installation, LookupError> {
+    Installation::read(namespace, object(client, namespace).await?.data.as_ref())
+}
+
+async fn object(client: &Client, namespace: &str) -> Result<ConfigMap, LookupError> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let owned = || namespace.to_owned();
     match api.get_opt(NAME).await {
-        Ok(Some(object)) => Installation::read(namespace, object.data.as_ref()),
+        Ok(Some(object)) => Ok(object),
         Ok(None) => Err(LookupError::NoConfigMap(owned())),
         Err(kube::Error::Api(status)) if status.code == 403 => Err(LookupError::Forbidden(owned())),
         Err(error) => Err(LookupError::Unread { namespace: owned(), problem: chain(&error) }),
@@ -137,5 +162,22 @@ mod tests {
         assert_eq!(found.map(|found| found.namespace), Ok("two".to_owned()));
         let found = find(&client([failure(410)]), None, "team-a").await;
         assert!(matches!(found, Err(LookupError::Unlisted(_))), "it was the first page: {found:?}");
+    }
+
+    #[tokio::test]
+    async fn versions_are_those_of_every_namespace_or_a_reason() {
+        let found = async |lists: Vec<(u16, Value)>, controller: Option<&str>| {
+            let found = versions(&client(lists), controller).await;
+            found.into_iter().map(|one| one.map(|one| one.namespace)).collect::<Vec<_>>()
+        };
+        let owned = |text: &str| text.to_owned();
+        let empty = json!({"apiVersion": "v1", "kind": "ConfigMapList", "metadata": {}, "items": []});
+        let (none, usual) = ((200, empty), owned(DEFAULT_NAMESPACE));
+        assert_eq!(found(vec![page("a", "next"), page("b", "")], None).await, [Ok(owned("a")), Ok(owned("b"))]);
+        assert_eq!(found(vec![none], None).await, [Err(LookupError::NoInstallation)]);
+        assert_eq!(found(vec![failure(403)], None).await, [Err(LookupError::NoConfigMap(usual))]);
+        assert_eq!(found(vec![], Some("a")).await, [Err(LookupError::NoConfigMap(owned("a")))]);
+        let unlisted = found(vec![failure(500)], None).await;
+        assert!(matches!(unlisted[..], [Err(LookupError::Unlisted(_))]), "{unlisted:?}");
     }
 }

@@ -1,7 +1,8 @@
 //! The configuration of the running controllers, in a ConfigMap for users and the command line.
 //!
 //! In: the settings with which a controller was started, and its Lease. Out: one ConfigMap in its namespace ([`NAME`], with the label
-//! [`LABEL`]). The leader writes it when its content differs ([`publish_while_leader()`]), and the command line reads it ([`find()`]).
+//! [`LABEL`]). The leader writes it when its content differs ([`publish_while_leader()`]), and the command line reads it ([`find()`],
+//! [`versions()`]).
 //! It contains no secrets: no proxy, no headers, no credentials.
 //!
 //! Each controller publishes its own settings ([`Dispatch`], [`Pipeline`]), with its own key and field manager. So two processes with
@@ -10,13 +11,15 @@
 mod choose;
 mod find;
 mod keep;
+mod versions;
 
 use relaybook_api::group;
 use serde::{Deserialize, Serialize};
 
 pub use choose::{Installation, LookupError};
-pub use find::find;
+pub use find::{find, versions};
 pub use keep::{Entry, publish_while_leader};
+pub use versions::Versions;
 
 /// The name of the ConfigMap.
 pub const NAME: &str = "relaybook-info";

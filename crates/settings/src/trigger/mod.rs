@@ -11,5 +11,6 @@ mod seen;
 mod triggers;
 mod when;
 
+pub(crate) use triggers::{Filter, Globs};
 pub use triggers::{Place, TriggerError, Triggers, Wanted};
 pub use when::{Undecided, When, WhenError};

@@ -1,6 +1,5 @@
 //! Which transitions a notification reports, and when.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
@@ -94,12 +93,42 @@ pub struct Wanted {
     pub error: Option<String>,
 }
 
+/// The globs of one field of a trigger.
+#[derive(Clone, Debug)]
+pub(crate) struct Globs {
+    set: GlobSet,
+    written: Vec<String>,
+}
+
+impl Globs {
+    /// Whether any glob matches this name.
+    pub(crate) fn is_match(&self, name: &str) -> bool {
+        self.set.is_match(name)
+    }
+
+    /// Returns the globs as they are written.
+    pub(crate) fn written(&self) -> &[String] {
+        &self.written
+    }
+}
+
+/// Which names one trigger is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Filter<'a> {
+    /// The type of transition.
+    pub(crate) type_: TransitionType,
+    /// The globs for the environment. `None`: all environments.
+    pub(crate) environments: Option<&'a Globs>,
+    /// The globs for the cluster. `None`: all clusters.
+    pub(crate) clusters: Option<&'a Globs>,
+}
+
 /// One compiled trigger.
 #[derive(Clone, Debug)]
 struct Compiled {
     type_: TransitionType,
-    environments: Option<GlobSet>,
-    clusters: Option<GlobSet>,
+    environments: Option<Globs>,
+    clusters: Option<Globs>,
     when: Option<When>,
     hold: Option<Duration>,
 }
@@ -112,7 +141,8 @@ impl Triggers {
     /// Compiles a list. An empty list reports nothing.
     pub fn compile(triggers: &[Trigger]) -> Result<Self, TriggerError> {
         let compiled = triggers.iter().enumerate().map(|(index, trigger)| {
-            let globs = |field, globs: Option<&[String]>| globs.map(|globs| glob_set(index, field, globs)).transpose();
+            let globs =
+                |field, written: Option<&[String]>| written.map(|written| globs_of(index, field, written)).transpose();
             let when = trigger.when.as_deref().map(When::compile).transpose();
             Ok(Compiled {
                 type_: trigger.type_,
@@ -147,12 +177,19 @@ impl Triggers {
         self.ask(type_, &[place], || Data::sample(type_)).is_some()
     }
 
-    /// Returns the index of the first trigger that names environments, but none of these. `None` also if there are no environments.
+    /// Returns which names each trigger is for.
+    pub(crate) fn filters(&self) -> impl Iterator<Item = Filter<'_>> {
+        self.0.iter().map(|trigger| Filter {
+            type_: trigger.type_,
+            environments: trigger.environments.as_ref(),
+            clusters: trigger.clusters.as_ref(),
+        })
+    }
+
+    /// Whether any trigger is only for some environments or clusters.
     #[must_use]
-    pub fn matching_nothing(&self, environments: &BTreeSet<&str>) -> Option<usize> {
-        let is_idle = |globs: &GlobSet| !environments.iter().any(|environment| globs.is_match(environment));
-        let is_idle = |trigger: &Compiled| trigger.environments.as_ref().is_some_and(is_idle);
-        self.0.iter().position(is_idle).filter(|_| !environments.is_empty())
+    pub fn have_globs(&self) -> bool {
+        self.filters().any(|filter| filter.environments.is_some() || filter.clusters.is_some())
     }
 
     /// Whether any trigger has this type, whatever its conditions are.
@@ -181,12 +218,13 @@ fn shorter(known: Option<Wanted>, hold: Option<Duration>, error: Option<String>)
     }
 }
 
-fn glob_set(index: usize, field: &'static str, globs: &[String]) -> Result<GlobSet, TriggerError> {
+fn globs_of(index: usize, field: &'static str, written: &[String]) -> Result<Globs, TriggerError> {
     let mut set = GlobSetBuilder::new();
-    for glob in globs {
+    for glob in written {
         set.add(Glob::new(glob).map_err(|source| TriggerError::Glob { index, field, glob: glob.clone(), source })?);
     }
-    set.build().map_err(|source| TriggerError::TooLarge { index, field, source })
+    let set = set.build().map_err(|source| TriggerError::TooLarge { index, field, source })?;
+    Ok(Globs { set, written: written.to_vec() })
 }
 
 fn hold(index: usize, given: &str) -> Result<Duration, TriggerError> {
@@ -205,18 +243,6 @@ mod tests {
 
     fn compile(triggers: serde_json::Value) -> Result<Triggers, TriggerError> {
         Triggers::compile(&serde_json::from_value::<Vec<Trigger>>(triggers).unwrap())
-    }
-
-    #[test]
-    fn a_trigger_that_matches_no_environment_is_found() {
-        let of = |environments: serde_json::Value| {
-            let triggers = json!([{"type": "Deployed"}, {"type": "Failed", "environments": environments}]);
-            let triggers = compile(triggers).unwrap();
-            [&["dev", "prod"][..], &[]].map(|known| triggers.matching_nothing(&known.iter().copied().collect()))
-        };
-        assert_eq!(of(json!(["production"])), [Some(1), None]);
-        assert_eq!(of(json!(["production", "prod*"])), [None, None]);
-        assert_eq!(of(json!([])), [Some(1), None]);
     }
 
     fn place(environment: &str, cluster: &str) -> Place {

@@ -1,38 +1,31 @@
-//! Checks an installation: CRDs, permissions, controllers that act, keys of hooks, readiness.
+//! Checks an installation: CRDs, permissions, controllers that act, versions, the global configuration, objects, readiness.
 //!
 //! In: an API server, the settings of the controllers ([`Installation`]), the account whose permissions are checked ([`Account`]), the URL
 //! of the readiness probe. Out: a [`Finding`] for each check. Nothing is changed.
 
-mod hooks;
 pub mod needs;
+mod objects;
 mod probe;
-
-use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
 use http::Uri;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview, SubjectAccessReviewSpec,
 };
-use kube::api::{ListParams, PostParams};
+use kube::api::PostParams;
 use kube::{Api, Client};
-use tokio::time::timeout;
+use serde::Serialize;
 
 pub use needs::{Installation, Need, needs};
 
-use relaybook_api::now;
-use relaybook_runtime::installed::acting;
-pub use relaybook_runtime::installed::acting::command as show_leases;
-use relaybook_runtime::installed::acting::{OBSERVES, SENDS};
+use crate::diagnosis::read::{idle, installation};
+use crate::diagnosis::{self, Level};
+use relaybook_runtime::installed::acting::{OBSERVES, SENDS, command as show_leases};
 use relaybook_runtime::installed::{CrdChecker, CrdState};
 use relaybook_telemetry::chain;
 
 /// Maximum number of concurrent requests.
 const PARALLEL: usize = 8;
-/// The Leases that each installation needs.
-pub const NEEDED: [(&str, &str); 2] = [OBSERVES, SENDS];
-/// Time limit of the list of Leases.
-const DEADLINE: Duration = Duration::from_secs(5);
 
 /// The account whose permissions are checked.
 #[derive(Clone, Debug)]
@@ -44,12 +37,38 @@ pub enum Account {
 }
 
 /// The result of one check.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
+    /// How bad it is. `None`: the check passed.
+    pub level: Option<Level>,
     /// The subject of the check.
     pub what: String,
-    /// The problem. `None`: the check passed.
-    pub wrong: Option<String>,
+    /// The problem. Empty if the check passed.
+    pub why: String,
+    /// What a person can do. Empty if the problem says it.
+    pub remedy: String,
+}
+
+impl Finding {
+    const fn ok(what: String) -> Self {
+        Self { level: None, what, why: String::new(), remedy: String::new() }
+    }
+
+    const fn failed(what: String, why: String) -> Self {
+        Self { level: Some(Level::Problem), what, why, remedy: String::new() }
+    }
+
+    const fn warning(what: String, why: String, remedy: String) -> Self {
+        Self { level: Some(Level::Warning), what, why, remedy }
+    }
+
+    /// The check failed if there is a problem, and otherwise passed.
+    fn of(what: String, wrong: Option<String>) -> Self {
+        match wrong {
+            Some(why) => Self::failed(what, why),
+            None => Self::ok(what),
+        }
+    }
 }
 
 /// Runs all checks. Without a URL, readiness is not checked.
@@ -58,12 +77,11 @@ pub async fn check(client: &Client, installation: &Installation, account: &Accou
     let reviews = needs(installation).into_iter().map(|need| permission(client, installation, account, need));
     findings.extend(stream::iter(reviews).buffered(PARALLEL).collect::<Vec<_>>().await);
     findings.push(controllers(client, installation).await);
-    if installation.promote {
-        findings.extend(hooks::check(client, installation).await);
-    }
+    findings.extend(published(client, &installation.namespace).await);
+    findings.extend(objects::check(client, installation).await);
     if let Some(url) = ready {
         let wrong = probe::ready(url).await.err().map(|error| chain(&error));
-        findings.push(Finding { what: format!("readiness at {url}"), wrong });
+        findings.push(Finding::of(format!("readiness at {url}"), wrong));
     }
     findings
 }
@@ -71,16 +89,34 @@ pub async fn check(client: &Client, installation: &Installation, account: &Accou
 async fn definitions(client: &Client) -> Finding {
     let what = format!("CRDs of version {}", env!("CARGO_PKG_VERSION"));
     match CrdChecker::new(client).check().await {
-        CrdState::Match => Finding { what, wrong: None },
-        CrdState::Forbidden => Finding {
-            what: format!("{what}: not checked, no permission to read the schemas of the API server"),
-            wrong: None,
-        },
-        CrdState::Outdated(words) | CrdState::Missing(words) => Finding { what, wrong: Some(words) },
-        CrdState::Unknown(error) => {
-            Finding { what, wrong: Some(format!("could not read the schemas of the API server: {error}")) }
+        CrdState::Match => Finding::ok(what),
+        CrdState::Forbidden => {
+            Finding::ok(format!("{what}: not checked, no permission to read the schemas of the API server"))
         }
+        CrdState::Outdated(words) | CrdState::Missing(words) => Finding::failed(what, words),
+        CrdState::Unknown(error) => Finding::failed(what, format!("could not read the schemas of the API server: {error}")),
     }
+}
+
+/// Compares the version of the controller with that of this program, and checks the global configuration that it uses.
+async fn published(client: &Client, namespace: &str) -> Vec<Finding> {
+    let (found, _) = installation(client, Some(namespace), "").await;
+    let Some((program, controller)) = &found.versions else { return Vec::new() };
+    let versions = format!("controller {controller}, this program {program}");
+    let differ = diagnosis::of_installation(&diagnosis::Installation { crds: None, idle: Vec::new(), ..found.clone() });
+    let mut all: Vec<_> = differ
+        .into_iter()
+        .map(|finding| Finding {
+            level: Some(finding.level),
+            what: finding.name,
+            why: finding.message,
+            remedy: finding.remedy,
+        })
+        .collect();
+    if program == controller {
+        all.insert(0, Finding::ok(versions));
+    }
+    all
 }
 
 async fn controllers(client: &Client, installation: &Installation) -> Finding {
@@ -88,30 +124,13 @@ async fn controllers(client: &Client, installation: &Installation) -> Finding {
     let needed = [(installation.pipeline, OBSERVES), (installation.dispatch, SENDS)];
     let needed: Vec<_> = needed.into_iter().filter_map(|(is_wanted, lease)| is_wanted.then_some(lease)).collect();
     match idle(client, &installation.namespace, &needed).await {
-        Ok(texts) if texts.is_empty() => Finding { what, wrong: None },
+        Ok(texts) if texts.is_empty() => Finding::ok(what),
         Ok(texts) => {
             let more = show_leases(&installation.namespace);
-            Finding { what, wrong: Some(format!("{} To see more: {more}", texts.join(" "))) }
+            Finding::failed(what, format!("{} To see more: {more}", texts.join(" ")))
         }
-        Err(why) => Finding { what: format!("{what}: not checked, {why}"), wrong: None },
+        Err(why) => Finding::ok(format!("{what}: not checked, {why}")),
     }
-}
-
-/// Returns a sentence for each part of the work that no controller in this namespace does. `Err`: why that is not known.
-///
-/// # Errors
-/// The Leases cannot be read.
-pub async fn idle(client: &Client, namespace: &str, needed: &[(&str, &'static str)]) -> Result<Vec<String>, String> {
-    let api = Api::<k8s_openapi::api::coordination::v1::Lease>::namespaced(client.clone(), namespace);
-    let leases = timeout(DEADLINE, api.list(&ListParams::default().limit(acting::MAX_LEASES))).await;
-    let leases = leases.map_err(|_| "the API server does not answer".to_owned())?.map_err(|error| match error {
-        kube::Error::Api(status) if status.code == 403 => format!("no permission to list leases in namespace {namespace}"),
-        error => format!("the Leases cannot be read: {}", chain(&error)),
-    })?;
-    if leases.metadata.continue_.as_deref().is_some_and(|more| !more.is_empty()) {
-        return Err(format!("namespace {namespace} has more than {} Leases", acting::MAX_LEASES));
-    }
-    Ok(acting::idle(&leases.items, needed, now()))
 }
 
 async fn permission(client: &Client, installation: &Installation, account: &Account, need: Need) -> Finding {
@@ -121,15 +140,12 @@ async fn permission(client: &Client, installation: &Installation, account: &Acco
             Ok(true) => {}
             Ok(false) => refused.push(*verb),
             Err(error) => {
-                return Finding {
-                    what: format!("permission to {need}"),
-                    wrong: Some(format!("the check failed: {}", chain(&error))),
-                };
+                return Finding::failed(format!("permission to {need}"), format!("the check failed: {}", chain(&error)));
             }
         }
     }
     let wrong = (!refused.is_empty()).then(|| format!("not allowed: {}", refused.join(", ")));
-    Finding { what: format!("permission to {need}"), wrong }
+    Finding::of(format!("permission to {need}"), wrong)
 }
 
 fn attributes(need: &Need, verb: &str) -> ResourceAttributes {

@@ -283,7 +283,7 @@ fn objects(all: &[FileDocument<'_>], files: Files<'_>, report: &mut Report) -> R
         report.findings.extend(problems.into_iter().map(|problem| finding(&context, problem)));
     }
     needs::note_unused(&read, files, report);
-    idle::note_triggers(&read, files, report);
+    idle::note_triggers(&read, all, files, report);
     Ok(())
 }
 

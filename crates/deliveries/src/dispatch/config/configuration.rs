@@ -296,6 +296,17 @@ impl Configuration {
         self.state().notifications.get(&at).map(|known| known.notification.clone())
     }
 
+    /// Returns the pipelines whose layers do not replace the triggers of this Notification.
+    pub(crate) fn keeping_triggers<'a>(
+        &self,
+        at: &ObjectName,
+        pipelines: &'a [Arc<PipelineFacts>],
+    ) -> Vec<&'a PipelineFacts> {
+        let state = self.state();
+        let pipelines = pipelines.iter().map(|pipeline| &**pipeline);
+        pipelines.filter(|pipeline| !state.replaces_triggers(&pipeline.uid, at)).collect()
+    }
+
     /// Returns when the current spec of this Notification was first seen.
     pub(crate) fn since(&self, namespace: &str, name: &str) -> Option<Time> {
         self.state().notifications.get(&ObjectName::new(namespace, name)).map(|known| known.since)

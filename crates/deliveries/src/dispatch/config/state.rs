@@ -11,6 +11,7 @@ use relaybook_api::{Notification, ObjectName, Time};
 use relaybook_settings::config::layers::is_layer_of;
 use relaybook_settings::config::snapshot::{Based, Layered, Overridden};
 use relaybook_settings::config::{EffectiveNotification, Global};
+use relaybook_settings::reach::replaces_triggers;
 
 /// The global configuration in force. If the current ConfigMap is not in force, also the problem with it.
 #[derive(Clone, Debug, Default)]
@@ -104,6 +105,13 @@ impl State {
         };
         let accepting = self.accepting.get(&site.place.namespace).into_iter().flatten();
         accepting.filter(is_laid).map(|at| at.name.clone()).collect()
+    }
+
+    /// Whether the layer of a whole pipeline, or of its layer namespace, replaces the triggers of this Notification.
+    pub(super) fn replaces_triggers(&self, pipeline: &str, at: &ObjectName) -> bool {
+        let Some(Layers { site, .. }) = self.pipelines.get(pipeline) else { return false };
+        let laid = || self.beneath(site, &at.name).laid.filter(|laid| ObjectName::of(&**laid) != *at);
+        replaces_triggers(&site.spec, &at.name) || laid().is_some_and(|laid| laid.spec.triggers.is_some())
     }
 
     /// Puts or removes a Notification.

@@ -1,14 +1,12 @@
 //! Computes the status of a Notification from known facts. Pure.
 
-use std::collections::BTreeSet;
-
 use super::given_up;
 use super::refused::Refusal;
 use crate::outbox::{Figures, PipelineFacts};
-use relaybook_api::conditions::{Condition, ConditionStatus, DELIVERING, GLOBAL_CONFIG_VALID, READY, get, set};
+use relaybook_api::conditions::{Condition, ConditionStatus, DELIVERING, GLOBAL_CONFIG_VALID, REACHABLE, READY, get, set};
 use relaybook_api::delivery::{Reason, is_same_notification};
 use relaybook_api::notification::Summary;
-use relaybook_api::{LogSubject, NotificationStatus, Time};
+use relaybook_api::{NotificationStatus, Time};
 use relaybook_settings::config::{EffectiveNotification, Problem};
 
 /// The facts from which a status is computed.
@@ -38,6 +36,8 @@ pub struct Known<'a> {
     pub refused: Option<(&'a str, &'a Refusal)>,
     /// The problem with the global configuration that it depends on.
     pub global: Option<&'a str>,
+    /// What matches nothing: its selector, or one of its triggers.
+    pub unreached: Option<&'a str>,
     /// When it was created.
     pub created: Option<Time>,
     /// When this process first saw its current spec.
@@ -50,12 +50,8 @@ pub struct Known<'a> {
 const NO_PIPELINE: &str = "NoPipeline";
 /// Reason of `Ready` if it can be sent for some targets only.
 const TARGETS_NOT_READY: &str = "TargetsNotReady";
-/// Reason of `Ready` if a trigger names only environments that no pipeline has.
-const TRIGGER_MATCHES_NOTHING: &str = "TriggerMatchesNothing";
-/// Reasons of `Ready=True` that a user must see.
-const WARNINGS: [&str; 2] = [TARGETS_NOT_READY, TRIGGER_MATCHES_NOTHING];
-/// Maximum number of environments in a message.
-const NAMED: usize = 10;
+/// Reason of `Reachable`.
+const NO_MATCH: &str = "NoMatch";
 /// Reason of `Delivering` if no delivery waits, and the next one could not be sent.
 const NOT_READY: &str = "NotReady";
 
@@ -83,12 +79,15 @@ pub fn status(old: &NotificationStatus, known: &Known<'_>, now: Time) -> Notific
     };
     let (delivering, reason, message) = delivering;
     set(&mut new.conditions, DELIVERING, delivering, &reason, &message, known.generation, now);
-    match known.global {
-        Some(wrong) => {
-            let (no, generation) = (ConditionStatus::False, known.generation);
-            set(&mut new.conditions, GLOBAL_CONFIG_VALID, no, Reason::GlobalConfigInvalid.as_str(), wrong, generation, now);
+    for (type_, reason, wrong) in
+        [(GLOBAL_CONFIG_VALID, Reason::GlobalConfigInvalid.as_str(), known.global), (REACHABLE, NO_MATCH, known.unreached)]
+    {
+        match wrong {
+            Some(wrong) => {
+                set(&mut new.conditions, type_, ConditionStatus::False, reason, wrong, known.generation, now);
+            }
+            None => new.conditions.retain(|condition| condition.type_ != type_),
         }
-        None => new.conditions.retain(|condition| condition.type_ != GLOBAL_CONFIG_VALID),
     }
     new.summary = summary(&new.conditions);
     new
@@ -98,7 +97,8 @@ pub fn status(old: &NotificationStatus, known: &Known<'_>, now: Time) -> Notific
 fn summary(conditions: &[Condition]) -> Option<Summary> {
     let wrong = |type_| get(conditions, type_).filter(|c| c.status == ConditionStatus::False);
     let first = wrong(READY).or_else(|| wrong(DELIVERING)).or_else(|| wrong(GLOBAL_CONFIG_VALID));
-    let one = first.or_else(|| get(conditions, READY))?;
+    let partly = || get(conditions, READY).filter(|c| c.reason == TARGETS_NOT_READY);
+    let one = first.or_else(partly).or_else(|| wrong(REACHABLE)).or_else(|| get(conditions, READY))?;
     Some(Summary { reason: one.reason.clone(), message: one.message.clone() })
 }
 
@@ -175,28 +175,8 @@ fn readiness(known: &Known<'_>, old: &NotificationStatus) -> Verdict {
         );
         return (ConditionStatus::True, TARGETS_NOT_READY.to_owned(), message);
     }
-    if let Some((trigger, environments)) = idle_trigger(known).filter(|_| known.applies_unchanged) {
-        let message = format!(
-            "Configuration is valid, but spec.triggers[{trigger}].environments matches none of the environments of its \
-            Pipelines ({environments}), so this trigger reports nothing"
-        );
-        return (ConditionStatus::True, TRIGGER_MATCHES_NOTHING.to_owned(), message);
-    }
     let message = "Configuration is valid; future changes will be sent".to_owned();
     (ConditionStatus::True, "Configured".to_owned(), message)
-}
-
-/// Returns the index of the first trigger that matches no environment, and the names of some environments.
-fn idle_trigger(known: &Known<'_>) -> Option<(usize, String)> {
-    let intake = known.effective.intake.as_ref().ok()?;
-    let subjects = known.pipelines.iter().flat_map(|pipeline| pipeline.subjects.keys());
-    let name = |subject| if let LogSubject::Environment(name) = LogSubject::parse(subject) { Some(name) } else { None };
-    let environments: BTreeSet<&str> = subjects.filter_map(|subject| name(subject)).collect();
-    let trigger = intake.triggers.matching_nothing(&environments)?;
-    let named: Vec<&str> = environments.iter().copied().take(NAMED).collect();
-    let more = environments.len() - named.len();
-    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-    Some((trigger, named.join(", ") + &more))
 }
 
 /// The condition `Delivering` of a notification that is not ready and has no waiting delivery.
@@ -267,8 +247,8 @@ pub struct StatusEvent<'a> {
 }
 
 /// Returns the Events for a difference between two statuses. There is one if the notification is not usable any more, also only for some
-/// targets, or selects no pipeline. There is also one if its deliveries do not reach the receiver any more, or reach it again. A suspension by a user causes no
-/// Event.
+/// targets, or selects no pipeline, or if a trigger matches nothing. There is also one if its deliveries do not reach the receiver any more, or
+/// reach it again. A suspension by a user causes no Event.
 #[must_use]
 pub fn events<'a>(old: &NotificationStatus, new: &'a NotificationStatus) -> Vec<StatusEvent<'a>> {
     let mut events = Vec::new();
@@ -282,9 +262,15 @@ pub fn events<'a>(old: &NotificationStatus, new: &'a NotificationStatus) -> Vec<
         match ready.status {
             ConditionStatus::False if !told => say(ready, true, "Configure"),
             ConditionStatus::True if !same && ready.reason == NO_PIPELINE => say(ready, false, "Configure"),
-            ConditionStatus::True if !told && WARNINGS.contains(&ready.reason.as_str()) => say(ready, true, "Configure"),
+            ConditionStatus::True if !told && ready.reason == TARGETS_NOT_READY => say(ready, true, "Configure"),
             _ => {}
         }
+    }
+    // A selector that selects nothing is already reported as the reason of `Ready`.
+    let selects = get(&new.conditions, READY).is_none_or(|ready| ready.reason != NO_PIPELINE);
+    let told = |now: &Condition| get(&old.conditions, REACHABLE).is_some_and(|before| before.message == now.message);
+    if let Some(now) = get(&new.conditions, REACHABLE).filter(|now| selects && !told(now)) {
+        say(now, true, "Configure");
     }
     match (stuck(old), stuck(new), get(&new.conditions, DELIVERING)) {
         (None, Some(now), _) => say(now, true, "Deliver"),
@@ -335,6 +321,7 @@ mod tests {
             unread: None,
             refused: None,
             global: None,
+            unreached: None,
             created: None,
             seen: None,
             edited: None,
@@ -346,19 +333,11 @@ mod tests {
         let effective = notification("n1");
         let mut suspended = notification("n1");
         suspended.suspend = true;
-        let triggers = serde_json::json!([{"type": "Deployed"}, {"type": "Failed", "environments": ["production", "eu-*"]}]);
-        let triggers =
-            relaybook_settings::trigger::Triggers::compile(&serde_json::from_value::<Vec<_>>(triggers).unwrap()).unwrap();
-        let mut elsewhere = notification("n1");
-        elsewhere.intake.as_mut().unwrap().triggers = triggers;
         let fine = Figures::default();
         let stuck = troubled();
         let (refused, crowded) = (refusal(Reason::RecordRefused), refusal(Reason::TooManyClocks));
         let base = |pipelines| Known { pipelines, ..known(&effective, &fine) };
         let ours = [facts(Some("n1"), true)];
-        let mut of_prod = PipelineFacts::clone(&ours[0]);
-        of_prod.subjects.insert("environment/prod".to_owned(), None);
-        let staged = [Arc::new(of_prod)];
         let other = [facts(Some("n0"), true)];
         let none = [facts(None, true)];
         let new = [facts(None, false)];
@@ -375,9 +354,7 @@ mod tests {
                 "ReceiverError",
             ),
             (Known { not_ready: 1, ..base(&ours) }, "TargetsNotReady", "Delivering"),
-            (Known { effective: &elsewhere, ..base(&staged) }, "TriggerMatchesNothing", "Delivering"),
-            (Known { effective: &elsewhere, ..base(&ours) }, "Configured", "Delivering"),
-            (Known { effective: &elsewhere, applies_unchanged: false, ..base(&staged) }, "Configured", "Delivering"),
+            (Known { unreached: Some("spec.triggers[0]"), ..base(&ours) }, "Configured", "Delivering"),
             (Known { unread: Some("secret x"), ..base(&ours) }, "Initializing", "Delivering"),
             (Known { refused: Some(("p", &refused)), ..base(&ours) }, "Configured", "RecordRefused"),
             (Known { refused: Some(("p", &crowded)), ..base(&ours) }, "Configured", "TooManyClocks"),
@@ -394,6 +371,41 @@ mod tests {
             let reason = |t| get(&status.conditions, t).unwrap().reason.clone();
             assert_eq!((reason(READY).as_str(), reason(DELIVERING).as_str()), (ready, delivering));
         }
+    }
+
+    #[test]
+    fn what_matches_nothing_is_a_condition_and_shown_if_nothing_is_worse() {
+        let (effective, fine, stuck) = (notification("n1"), Figures::default(), troubled());
+        let ours = [facts(Some("n1"), true)];
+        let base = Known { pipelines: &ours, ..known(&effective, &fine) };
+        let well = status(&NotificationStatus::default(), &base, Time::UNIX_EPOCH);
+        let idle = Known { unreached: Some("spec.triggers[0]"), ..base };
+        for (known, shown) in [
+            (idle, "NoMatch"),
+            (Known { not_ready: 1, ..idle }, "TargetsNotReady"),
+            (Known { figures: &stuck, ..idle }, "ReceiverError"),
+            (Known { global: Some("line 1"), ..idle }, "GlobalConfigInvalid"),
+            (Known { missing: Some((Reason::SecretMissing, "x")), ..idle }, "SecretMissing"),
+            (Known { pipelines: &[], ..idle }, "NoMatch"),
+        ] {
+            let said = status(&well, &known, Time::UNIX_EPOCH);
+            let condition = get(&said.conditions, REACHABLE).unwrap();
+            assert_eq!((condition.status, condition.reason.as_str()), (ConditionStatus::False, "NoMatch"));
+            assert_eq!(said.summary.as_ref().map(|summary| summary.reason.as_str()), Some(shown));
+            assert_eq!(status(&said, &known, Time::UNIX_EPOCH), said, "no write without a change");
+        }
+        let said = status(&well, &idle, Time::UNIX_EPOCH);
+        assert_eq!(status(&said, &base, Time::UNIX_EPOCH), well, "it ends without a trace");
+        let reasons = |old: &NotificationStatus, new: &NotificationStatus| -> Vec<(bool, String)> {
+            events(old, new).iter().map(|event| (event.warning, event.reason.to_owned())).collect()
+        };
+        assert_eq!(reasons(&well, &said), [(true, "NoMatch".to_owned())]);
+        assert_eq!(reasons(&said, &said), []);
+        assert_eq!(reasons(&said, &well), []);
+        let other = status(&said, &Known { unreached: Some("spec.triggers[1]"), ..base }, Time::UNIX_EPOCH);
+        assert_eq!(reasons(&said, &other), [(true, "NoMatch".to_owned())]);
+        let alone = status(&well, &Known { pipelines: &[], ..idle }, Time::UNIX_EPOCH);
+        assert_eq!(reasons(&well, &alone), [(false, "NoPipeline".to_owned())], "one Event is enough");
     }
 
     #[test]

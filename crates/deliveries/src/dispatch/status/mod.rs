@@ -7,6 +7,7 @@
 pub mod figures;
 pub mod given_up;
 pub(super) mod notification;
+mod reach;
 pub(super) mod refused;
 pub mod sent;
 pub(super) mod troubles;

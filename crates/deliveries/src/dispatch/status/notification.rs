@@ -1,8 +1,8 @@
 //! Computes the status of one Notification, and writes it when it is due.
 //!
-//! In: figures, and the settings that apply to each target. Out: `Notification.status`, and Events about its changes. It is written at once
-//! when users wait for it, and within a second when a condition has changed or after a pause. While only figures change, it is written
-//! every five seconds.
+//! In: figures, the pipelines, and the settings that apply to each target. Out: `Notification.status`, and Events about its changes. It is
+//! written at once when users wait for it, and within a second when a condition has changed or after a pause. While only figures change, it is
+//! written every five seconds.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,6 +12,7 @@ use kube::{Client, Resource as _, ResourceExt as _};
 use url::Url;
 
 use super::figures::{self, Known};
+use super::reach;
 use super::refused::Refusal;
 use super::troubles::{Wrong, all_lack_commits, defined_wrong, lacks_commit, lacks_source};
 use super::written::Last;
@@ -32,6 +33,7 @@ pub(crate) async fn write(notification: &Notification, ctx: &Context, last_time:
     let ObjectName { namespace, name } = ObjectName::of(notification);
     let others = notification.spec.pipeline_namespaces.as_deref().unwrap_or_default();
     let mut pipelines = ctx.deliveries.pipeline_index.pipelines_in(&namespace);
+    let in_namespace = pipelines.len();
     pipelines.extend(ctx.deliveries.pipeline_index.pipelines_under(&namespace, &name, others));
     let selector = PipelineSelector::parse(notification.spec.pipeline_selector.as_ref());
     pipelines.retain(|p| selector.as_ref().is_ok_and(|s| s.selects(&p.labels)));
@@ -48,7 +50,7 @@ pub(crate) async fn write(notification: &Notification, ctx: &Context, last_time:
     let uid = notification.uid().unwrap_or_default();
     let mut last = ctx.written.last(notification);
     let applies_unchanged = targets.is_empty() || unchanged.is_some();
-    let applied = AppliesTo { pipelines: &pipelines, targets: &targets, applies_unchanged };
+    let applied = AppliesTo { pipelines: &pipelines, in_namespace, targets: &targets, applies_unchanged };
     let new = compute(ctx, notification, effective, &applied, &last.status);
     if new == last.status {
         last.stale_since = None;
@@ -90,6 +92,8 @@ fn usable(ctx: &Context, effective: &EffectiveNotification) -> Result<(), NotSen
 /// The pipelines and targets to which a notification applies.
 struct AppliesTo<'a> {
     pipelines: &'a [Arc<PipelineFacts>],
+    /// The number of pipelines of its namespace.
+    in_namespace: usize,
     /// The settings that apply to each target.
     targets: &'a [OfTarget],
     /// Whether it applies unchanged to at least one target, or there is no target.
@@ -118,6 +122,7 @@ fn compute(
     let refused = refused.or_else(|| elsewhere(ctx, applied.pipelines, &name, &effective.uid));
     let global = ctx.config.global_problem(&namespace, &name);
     let figures = ctx.deliveries.delivery_index.figures(&ObjectName::new(&namespace, &name));
+    let unreached = unreached(ctx, notification, effective, applied);
     let is_parked = !figures.given_up.is_empty() || old.last_parked_time.is_some();
     let known = Known {
         name: &name,
@@ -132,11 +137,36 @@ fn compute(
         unread: unread.as_deref(),
         refused: refused.as_ref().map(|(pipeline, refusal)| (pipeline.as_str(), refusal)),
         global: global.as_deref(),
+        unreached: unreached.as_deref(),
         created: notification.metadata.creation_timestamp.as_ref().map(|time| time.0),
         seen: ctx.config.since(&namespace, &name),
         edited: if is_parked { edited(ctx, applied.targets, effective) } else { None },
     };
     figures::status(old, &known, now())
+}
+
+/// Returns what matches nothing: the selector, a trigger of the Notification itself, or the namespaces for which it is a layer.
+fn unreached(
+    ctx: &Context,
+    notification: &Notification,
+    effective: &EffectiveNotification,
+    applied: &AppliesTo<'_>,
+) -> Option<String> {
+    let intake = effective.intake.as_ref().ok()?;
+    if applied.pipelines.is_empty() && applied.in_namespace > 0 {
+        return Some(reach::of_selector(applied.in_namespace));
+    }
+    let (spec, index) = (&notification.spec, &ctx.deliveries.pipeline_index);
+    if spec.triggers.is_some() && intake.triggers.have_globs() {
+        let pipelines = ctx.config.keeping_triggers(&ObjectName::of(notification), applied.pipelines);
+        if let Some(message) = reach::of_triggers(&intake.triggers, &pipelines) {
+            return Some(message);
+        }
+    }
+    let others = spec.pipeline_namespaces.as_deref().unwrap_or_default();
+    let is_layer = applied.pipelines.iter().any(|pipeline| others.contains(&pipeline.namespace));
+    let are_known = ctx.config.cross_namespace_refs && others.iter().all(|other| index.is_watched(other));
+    (!others.is_empty() && !is_layer && are_known).then(|| reach::of_namespaces(others, &notification.name_any()))
 }
 
 /// Returns the first pipeline of another replica for which the deliveries of a notification cannot be recorded, and why, according to the

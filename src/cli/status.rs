@@ -1,0 +1,454 @@
+//! `relaybook status`: what is wrong, the worst first, and what runs where.
+
+use std::io::{self, IsTerminal as _, Write};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use kube::runtime::watcher;
+use kube::{Client, ResourceExt as _};
+use serde::Serialize;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+
+use super::shared::exit::{Code, Ended};
+use super::shared::table::{Table, shown};
+use super::shared::{Scope, failure, named};
+use relaybook_api::pipeline_set::PipelineSet;
+use relaybook_api::{Notification, Pipeline, Time, now};
+use relaybook_telemetry::chain;
+use relaybook_text::{cut_chars, escaped};
+use relaybook_tools::audit::Row;
+use relaybook_tools::diagnosis::read::{self, Watchable, Watched};
+use relaybook_tools::diagnosis::{
+    EnvironmentRow, Finding, Installation, Known, Level, TargetRow, age, diagnose, environments, targets,
+};
+use relaybook_tools::preview::live;
+
+/// Minimum time between two outputs of `--watch`.
+const PACE: Duration = Duration::from_secs(1);
+/// Interval at which `--watch` reads the installation again, and updates the ages.
+const AGAIN: Duration = Duration::from_secs(30);
+/// Maximum length of a message or a remedy, in characters.
+const LONGEST: usize = 400;
+
+#[derive(Debug, Args)]
+pub(super) struct StatusArgs {
+    /// Only this Pipeline, with its targets, as `NAME` or `pipeline/NAME` [default: all of the namespace].
+    #[arg(value_parser = named::pipeline, conflicts_with = "all_namespaces")]
+    pipeline: Option<String>,
+    /// Print again when something changes: on a terminal the whole screen, otherwise one JSON object on each line.
+    #[arg(short, long)]
+    watch: bool,
+    /// End with exit code 1 if there is a problem. A warning is not a problem.
+    #[arg(long, conflicts_with = "watch")]
+    exit_code: bool,
+    /// The output format.
+    #[arg(short, long, default_value = "table")]
+    output: Output,
+    /// The namespace of the controller [default: that of the controller that watches the namespace].
+    #[arg(long, env = "RELAYBOOK_CONTROLLER_NAMESPACE", value_name = "NAMESPACE")]
+    controller_namespace: Option<String>,
+    #[command(flatten)]
+    pub(super) scope: Scope,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// Findings with their remedies, and a table.
+    Table,
+    /// One object: `{pipelines, notifications, findings, environments, targets, notShown}`.
+    Json,
+}
+
+/// What the command shows.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Screen {
+    /// Where, in words: `team-a`, or all namespaces.
+    #[serde(skip)]
+    place: String,
+    #[serde(skip)]
+    all_namespaces: bool,
+    /// The numbers of pipelines and Notifications.
+    pipelines: usize,
+    notifications: usize,
+    findings: Vec<Finding>,
+    environments: Vec<EnvironmentRow>,
+    /// The targets, if one pipeline is requested.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    targets: Vec<TargetRow>,
+    /// What could not be read, and why.
+    not_shown: Vec<String>,
+}
+
+/// Prints what is wrong and what runs where.
+pub(super) async fn status(args: StatusArgs) -> anyhow::Result<()> {
+    let (client, namespace) = args.scope.open().await?;
+    if let (Some(name), Some(namespace)) = (&args.pipeline, &namespace) {
+        // A pipeline that does not exist is an error, and not an empty screen.
+        live::pipeline(&client, namespace, name).await?;
+    }
+    let mut source = Source::open(client, namespace, &args).await?;
+    if args.watch {
+        return follow(source, &args).await;
+    }
+    source.refresh().await;
+    let screen = source.screen(now());
+    print(&screen, args.output, now())?;
+    let is_wrong = screen.findings.iter().any(|finding| finding.level == Level::Problem);
+    if args.exit_code && is_wrong { Err(Ended::quietly(Code::No).into()) } else { Ok(()) }
+}
+
+/// The objects that the screen is made from.
+struct Source {
+    client: Client,
+    namespace: Option<String>,
+    pipeline: Option<String>,
+    controller: Option<String>,
+    pipelines: Option<Watched<Pipeline>>,
+    sets: Option<Watched<PipelineSet>>,
+    notifications: Option<Watched<Notification>>,
+    pending: Vec<Row>,
+    installation: Installation,
+    /// When the installation was read.
+    read: Option<Instant>,
+    /// What may not be listed.
+    forbidden: Vec<String>,
+    /// What is not known of the installation.
+    unknown: Vec<String>,
+    /// Why the waiting deliveries are not known.
+    unread: Option<String>,
+}
+
+impl Source {
+    /// Lists pipelines, sets and Notifications. What a person may not list is left out.
+    async fn open(client: Client, namespace: Option<String>, args: &StatusArgs) -> anyhow::Result<Self> {
+        let (place, mut forbidden) = (in_words(namespace.as_deref()), Vec::new());
+        let at = namespace.as_deref();
+        let pipelines = opened(Watched::new(&client, at), "pipelines", &place, &mut forbidden).await?;
+        let notifications = opened(Watched::new(&client, at), "notifications", &place, &mut forbidden).await?;
+        let sets = opened(Watched::new(&client, at), "pipelinesets", &place, &mut forbidden).await?;
+        Ok(Self {
+            pipeline: args.pipeline.clone(),
+            controller: args.controller_namespace.clone(),
+            client,
+            namespace,
+            pipelines,
+            sets,
+            notifications,
+            pending: Vec::new(),
+            installation: Installation::default(),
+            read: None,
+            forbidden,
+            unknown: Vec::new(),
+            unread: None,
+        })
+    }
+
+    /// Reads the deliveries that are pending, and now and then the installation.
+    async fn refresh(&mut self) {
+        match read::pending(&self.client, self.namespace.as_deref()).await {
+            Ok(pending) => (self.pending, self.unread) = (pending, None),
+            Err(error) => self.unread = Some(format!("waiting deliveries: {}", chain(&error))),
+        }
+        if self.read.is_none_or(|read| read.elapsed() >= AGAIN) {
+            // Without a namespace, the controller that watches all of them is meant.
+            let namespace = self.namespace.as_deref().unwrap_or_default();
+            let read = read::installation(&self.client, self.controller.as_deref(), namespace).await;
+            (self.installation, self.unknown) = read;
+            self.read = Some(Instant::now());
+        }
+    }
+
+    fn screen(&self, now: Time) -> Screen {
+        let mut pipelines = self.pipelines.as_ref().map_or_else(Vec::new, Watched::objects);
+        let mut notifications = self.notifications.as_ref().map_or_else(Vec::new, Watched::objects);
+        let mut sets = self.sets.as_ref().map_or_else(Vec::new, Watched::objects);
+        let mut rows = Vec::new();
+        if let Some(name) = &self.pipeline {
+            pipelines.retain(|pipeline| pipeline.name_any() == *name);
+            let applies = applying(pipelines.first());
+            notifications.retain(|notification| applies.contains(&notification.name_any()));
+            sets.clear();
+            rows = pipelines.first().map(targets).unwrap_or_default();
+        }
+        let known = Known {
+            installation: &self.installation,
+            pipelines: &pipelines,
+            sets: &sets,
+            notifications: &notifications,
+            pending: &self.pending,
+        };
+        Screen {
+            place: in_words(self.namespace.as_deref()),
+            all_namespaces: self.namespace.is_none(),
+            pipelines: pipelines.len(),
+            notifications: notifications.len(),
+            findings: diagnose(&known, now),
+            environments: environments(&pipelines),
+            targets: rows,
+            not_shown: self.forbidden.iter().chain(&self.unread).chain(&self.unknown).cloned().collect(),
+        }
+    }
+
+    /// Waits for the next change of an object.
+    async fn changed(&mut self) -> watcher::Result<()> {
+        tokio::select! {
+            result = changed(&mut self.pipelines) => result,
+            result = changed(&mut self.notifications) => result,
+            result = changed(&mut self.sets) => result,
+        }
+    }
+}
+
+/// Returns the names of the notifications that apply to a pipeline.
+fn applying(pipeline: Option<&Pipeline>) -> Vec<String> {
+    let status = pipeline.and_then(|pipeline| pipeline.status.as_ref());
+    let cursors = status.and_then(|status| status.dispatched.as_ref()).map_or(&[][..], |dispatched| &dispatched.cursors);
+    cursors.iter().map(|cursor| cursor.notification.clone()).collect()
+}
+
+fn in_words(namespace: Option<&str>) -> String {
+    namespace.map_or_else(|| "all namespaces".to_owned(), ToOwned::to_owned)
+}
+
+/// Lists the objects of a kind. Without the permission, the output says so, and the rest is shown.
+async fn opened<K: Watchable>(
+    mut watched: Watched<K>,
+    resource: &str,
+    place: &str,
+    forbidden: &mut Vec<String>,
+) -> anyhow::Result<Option<Watched<K>>> {
+    match watched.list().await {
+        Ok(()) => Ok(Some(watched)),
+        Err(error) if read::is_forbidden(&error) => {
+            forbidden.push(format!("{resource}: needs list and watch on {resource} in {place}"));
+            Ok(None)
+        }
+        Err(error) => Err(anyhow::Error::from(error).context(format!("{resource} cannot be listed"))),
+    }
+}
+
+async fn changed<K: Watchable>(watched: &mut Option<Watched<K>>) -> watcher::Result<()> {
+    match watched {
+        Some(watched) => watched.changed().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Prints the screen again when it changes, at most once a second.
+async fn follow(mut source: Source, args: &StatusArgs) -> anyhow::Result<()> {
+    let is_terminal = io::stdout().is_terminal() && args.output == Output::Table;
+    let mut last = String::new();
+    loop {
+        let refreshed = Instant::now();
+        source.refresh().await;
+        let screen = source.screen(now());
+        let mut text = Vec::new();
+        if is_terminal {
+            write_table(&mut text, &screen, now())?;
+        } else {
+            writeln!(text, "{}", serde_json::to_string(&screen)?)?;
+        }
+        let text = String::from_utf8(text)?;
+        if text != last {
+            let mut out = io::stdout().lock();
+            // Moves the cursor to the top left corner, and erases the screen.
+            let start = if is_terminal { "\x1b[H\x1b[2J" } else { "" };
+            write!(out, "{start}{text}")?;
+            out.flush()?;
+            last = text;
+        }
+        let first = tokio::select! {
+            changed = source.changed() => changed,
+            () = sleep(AGAIN) => Ok(()),
+        };
+        report(first, args).await?;
+        // Further changes of the same second are in the same output.
+        let end = refreshed + PACE;
+        while let Ok(next) = timeout_at(end, source.changed()).await {
+            report(next, args).await?;
+        }
+        sleep_until(end).await;
+    }
+}
+
+/// Reports a watch that failed. It is tried again.
+async fn report(result: watcher::Result<()>, args: &StatusArgs) -> anyhow::Result<()> {
+    if let Err(error) = result {
+        let text = failure::said(&error, &args.scope.place.access).await;
+        writeln!(io::stderr(), "relaybook: {text}; trying again")?;
+    }
+    Ok(())
+}
+
+fn print(screen: &Screen, output: Output, now: Time) -> anyhow::Result<()> {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    match output {
+        Output::Table => write_table(&mut out, screen, now)?,
+        Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(screen)?)?,
+    }
+    Ok(out.flush()?)
+}
+
+fn write_table(out: &mut impl Write, screen: &Screen, now: Time) -> io::Result<()> {
+    writeln!(out, "{}", headline(screen))?;
+    for finding in &screen.findings {
+        let level = if finding.level == Level::Problem { "PROBLEM" } else { "WARNING" };
+        let place = if screen.all_namespaces && !finding.namespace.is_empty() {
+            format!("{}/", finding.namespace)
+        } else {
+            String::new()
+        };
+        writeln!(out, "{level}  {place}{}: {}", line(&finding.name), line(&finding.message))?;
+        writeln!(out, "  do     {}", line(&finding.remedy))?;
+    }
+    for text in &screen.not_shown {
+        writeln!(out, "not shown: {}", line(text))?;
+    }
+    if screen.targets.is_empty() {
+        let mut table =
+            Table::new(&ENVIRONMENTS.map(|name| (name, 0)), usize::from(!screen.all_namespaces)..ENVIRONMENTS.len());
+        if !screen.environments.is_empty() {
+            table.write(out, screen.environments.iter().map(|row| environment(row, now)))?;
+        }
+        return Ok(());
+    }
+    let mut table = Table::new(&TARGETS.map(|name| (name, 0)), 0..TARGETS.len());
+    table.write(out, screen.targets.iter().map(|row| target(row, now)))
+}
+
+fn headline(screen: &Screen) -> String {
+    let count = |n: usize, one: &str| if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") };
+    let of = |level| screen.findings.iter().filter(|finding| finding.level == level).count();
+    let failed = screen.environments.iter().filter(|row| row.status == Some(relaybook_api::Status::Failed)).count();
+    let (problems, warnings) = (of(Level::Problem), of(Level::Warning));
+    let found = match (problems, warnings) {
+        (0, 0) => "No problems.".to_owned(),
+        (problems, 0) => format!("{}.", count(problems, "problem")),
+        (0, warnings) => format!("No problems, {}.", count(warnings, "warning")),
+        (problems, warnings) => format!("{}, {}.", count(problems, "problem"), count(warnings, "warning")),
+    };
+    let failed = if failed == 0 { String::new() } else { format!(" {} failed.", count(failed, "environment")) };
+    let (pipelines, notifications) = (count(screen.pipelines, "pipeline"), count(screen.notifications, "notification"));
+    format!("{pipelines}, {notifications} in {}. {found}{failed}", screen.place)
+}
+
+/// Returns a text on one line, without characters that could move the cursor.
+fn line(text: &str) -> String {
+    escaped(&cut_chars(text, LONGEST))
+}
+
+const ENVIRONMENTS: [&str; 8] = ["NAMESPACE", "PIPELINE", "ENVIRONMENT", "READY", "STATE", "REVISION", "SINCE", "LAST SENT"];
+
+fn environment(row: &EnvironmentRow, now: Time) -> Vec<String> {
+    let sent =
+        row.last_sent_time.map_or_else(|| "never".to_owned(), |time| format!("{} {}", row.last_sent_by, age(time, now)));
+    vec![
+        row.namespace.clone(),
+        row.pipeline.clone(),
+        row.environment.clone(),
+        format!("{}/{}", row.ready, row.targets),
+        state(row.status, row.drifted),
+        revision(&row.revision, &row.runs),
+        shown(&row.since.map_or_else(String::new, |since| age(since, now))),
+        shown(sent.trim()),
+    ]
+}
+
+const TARGETS: [&str; 8] = ["ENVIRONMENT", "CLUSTER", "NAMESPACE", "APPLICATION", "STATE", "REVISION", "SINCE", "MESSAGE"];
+
+fn target(row: &TargetRow, now: Time) -> Vec<String> {
+    vec![
+        row.environment.clone(),
+        shown(&row.cluster),
+        row.target_namespace.clone(),
+        shown(&row.app),
+        state(Some(row.status), false),
+        revision(&row.revision, &row.runs),
+        shown(&row.since.map_or_else(String::new, |since| age(since, now))),
+        shown(&row.message),
+    ]
+}
+
+fn state(status: Option<relaybook_api::Status>, is_drifted: bool) -> String {
+    let status = status.map_or_else(|| "not observed".to_owned(), |status| format!("{status:?}"));
+    if is_drifted { format!("{status}, drifted") } else { status }
+}
+
+fn revision(revision: &str, runs: &str) -> String {
+    if runs.is_empty() { shown(revision) } else { shown(&format!("{revision} (runs {runs})")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use relaybook_tools::diagnosis::Kind;
+
+    fn screen() -> Screen {
+        let finding = Finding {
+            level: Level::Problem,
+            kind: Kind::Notification,
+            namespace: "team-a".to_owned(),
+            name: "chat".to_owned(),
+            reason: "CredentialsRejected".to_owned(),
+            message: "4 messages wait:\n403 \u{1b}[2J".to_owned(),
+            remedy: "put valid credentials into the Secret".to_owned(),
+            since: None,
+        };
+        let row = EnvironmentRow {
+            namespace: "team-a".to_owned(),
+            pipeline: "web".to_owned(),
+            environment: "prod".to_owned(),
+            ready: 0,
+            targets: 1,
+            status: Some(relaybook_api::Status::Failed),
+            drifted: false,
+            revision: "6.7.1".to_owned(),
+            runs: "6.7.0".to_owned(),
+            since: Some(Time::from_second(1_000).unwrap()),
+            last_sent_time: None,
+            last_sent_by: String::new(),
+        };
+        Screen {
+            place: "team-a".to_owned(),
+            all_namespaces: false,
+            pipelines: 1,
+            notifications: 2,
+            findings: vec![finding],
+            environments: vec![row],
+            targets: Vec::new(),
+            not_shown: vec!["waiting deliveries: needs list on deliveries in team-a".to_owned()],
+        }
+    }
+
+    fn text(screen: &Screen) -> Vec<String> {
+        let mut out = Vec::new();
+        write_table(&mut out, screen, Time::from_second(1_720).unwrap()).unwrap();
+        String::from_utf8(out).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_screen_has_each_finding_with_its_remedy_and_cannot_move_a_terminal() {
+        assert_eq!(
+            text(&screen()),
+            [
+                "1 pipeline, 2 notifications in team-a. 1 problem. 1 environment failed.",
+                r"PROBLEM  chat: 4 messages wait:\n403 \u{1b}[2J",
+                "  do     put valid credentials into the Secret",
+                "not shown: waiting deliveries: needs list on deliveries in team-a",
+                "PIPELINE   ENVIRONMENT   READY   STATE    REVISION             SINCE   LAST SENT",
+                "web        prod          0/1     Failed   6.7.1 (runs 6.7.0)   12m     never",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_namespace_is_shown_for_all_namespaces() {
+        let all = Screen { all_namespaces: true, place: "all namespaces".to_owned(), not_shown: Vec::new(), ..screen() };
+        let lines = text(&all);
+        assert!(lines[1].starts_with("PROBLEM  team-a/chat: "), "{lines:?}");
+        assert!(lines[4].starts_with("team-a      web        prod"), "{lines:?}");
+        let fine = Screen { findings: Vec::new(), environments: Vec::new(), ..all };
+        assert_eq!(text(&fine), ["1 pipeline, 2 notifications in all namespaces. No problems."]);
+    }
+}
