@@ -37,17 +37,16 @@
 //! | [`relaybook_pipelines`](../relaybook_pipelines/index.html) | the controllers that write pipelines: their status, and the pipelines of sets | 3,100 | api, clusters, core, egress, runtime, settings, telemetry, text |
 //! | [`relaybook_deliveries`](../relaybook_deliveries/index.html) | from the change log to the receiver: cursors, lanes, attempts, the journal of Deliveries | 9,900 | api, core, egress, runtime, settings, telemetry |
 //! | [`relaybook_promotions`](../relaybook_promotions/index.html) | the promotion controller, and its attempts at forges and Git servers | 2,800 | api, core, egress, forge, git, runtime, settings, telemetry |
-//! | [`relaybook_tools`](../relaybook_tools/index.html) | what a person asks: lint, preview, audit, check | 3,900 | api, core, egress, pipelines, promotions, runtime, settings, telemetry, text |
-//! | [`relaybook_page`](../relaybook_page/index.html) | the audit page: what pipelines do and what was sent, as HTML for people | 5,300 | api, runtime, settings, telemetry, text, tools |
+//! | [`relaybook_tools`](../relaybook_tools/index.html) | what a person asks: lint, preview, audit, check, status, wait | 5,800 | api, core, egress, pipelines, promotions, runtime, settings, telemetry, text |
+//! | [`relaybook_page`](../relaybook_page/index.html) | the audit page: what pipelines do and what was sent, as HTML for people | 6,000 | api, core, promotions, runtime, settings, telemetry, text, tools |
 //!
-//! The program itself has about 4,200 lines, in these modules:
+//! The program itself has about 5,400 lines, in these modules:
 //!
 //! | module | what it does |
 //! |---|---|
 //! | [`app`] | composition root: creates the parts, joins their tasks, exits the process when a part ends that must keep running |
 //! | [`cli`] | the command line; each command calls one function of a crate |
 //! | [`hooks`] | signed requests that approve a promotion, or request a check of promotions |
-//! | [`options`] | the options of `relaybook run`, as the command line parses them and the program reads them |
 //! | [`http`] | health, readiness and metrics; the ports for hooks and for the audit page |
 //! | [`options`] | the options of `relaybook run`, and the values of options that commands share |
 //!

@@ -21,6 +21,7 @@ pub(super) async fn start(process: &Process, address: SocketAddr) -> Result<Part
     let texts = |all: &[ipnet::IpNet]| all.iter().map(ToString::to_string).collect::<Vec<_>>();
     let settings = Settings {
         cluster_name: options.cluster_name.clone(),
+        place: options.cluster_name.clone(),
         config_map: options.global(),
         allow_http: options.allow_http,
         egress: Egress::new(&texts(&options.allow_destinations), &texts(&options.deny_destinations)),

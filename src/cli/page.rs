@@ -22,7 +22,7 @@ pub(super) struct PageArgs {
     /// Do not open the browser; only print the address.
     #[arg(long)]
     no_open: bool,
-    /// Only read: people cannot send deliveries again, or tests.
+    /// Only read: people cannot send deliveries again or tests, or approve promotions.
     #[arg(long)]
     no_actions: bool,
     #[command(flatten)]
@@ -35,8 +35,10 @@ pub(super) struct PageArgs {
 pub(super) async fn page(args: PageArgs) -> anyhow::Result<()> {
     let client = args.access.client().await?;
     let running = args.running.resolve(Some(&client), client.default_namespace()).await?;
+    let server = args.access.server().await;
     let settings = Settings {
         cluster_name: running.cluster_name.clone(),
+        place: place(&running.cluster_name, server.context.as_deref(), &server.url),
         config_map: running.config_map(),
         allow_http: running.allow_http,
         url: running.page_url.clone(),
@@ -59,6 +61,13 @@ pub(super) async fn page(args: PageArgs) -> anyhow::Result<()> {
         }
     };
     Ok(app::page(&args.access, args.port, settings, begun).await?)
+}
+
+/// Returns what the header of the page shows: the name of the cluster, the context, and the host of the API server.
+fn place(cluster: &str, context: Option<&str>, url: &str) -> String {
+    let host = url.split_once("://").map_or(url, |(_, host)| host);
+    let parts = [Some(cluster), context.filter(|context| *context != cluster), Some(host)];
+    parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" · ")
 }
 
 /// A file that leads a browser to the address. Other users of the machine can see the arguments of programs, but not this file.
@@ -86,5 +95,22 @@ impl Opened {
 impl Drop for Opened {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_header_names_cluster_context_and_host() {
+        for (cluster, context, url, shown) in [
+            ("prod-eu", Some("admin@prod"), "https://10.0.0.1:6443", "prod-eu · admin@prod · 10.0.0.1:6443"),
+            ("prod", Some("prod"), "https://k8s.example.com", "prod · k8s.example.com"),
+            ("in-cluster", None, "https://10.0.0.1", "in-cluster · 10.0.0.1"),
+            ("in-cluster", None, "", "in-cluster"),
+        ] {
+            assert_eq!(place(cluster, context, url), shown);
+        }
     }
 }

@@ -3,13 +3,16 @@
 //! Every action is a POST from a page of this server, with the token of its forms, and happens with the permissions of the caller.
 
 use futures::{StreamExt as _, stream};
+use kube::Api;
 
 use crate::access::caller::Caller;
-use crate::read::call::in_time;
-use crate::screens::given_up::Resent;
+use crate::read::call::{call, in_time};
+use crate::screens::undelivered::Resent;
 use crate::trouble::{Trouble, Wanted};
-use relaybook_api::now;
 use relaybook_api::values::names::{is_label, is_subdomain};
+use relaybook_api::{Pipeline, now};
+use relaybook_core::promotion::ask::{self, AskError, Found};
+use relaybook_promotions::request::command::{self, CommandError};
 use relaybook_tools::audit::redeliver;
 
 /// Number of redeliveries that are requested at once.
@@ -74,6 +77,40 @@ pub(super) async fn resend_all(caller: &Caller, form: &Form) -> Resent {
     resent
 }
 
+/// Approves the promotion of a revision to an environment, as `relaybook approve` does. Returns a sentence with what was done.
+pub(super) async fn approve(caller: &Caller, (namespace, name): (&str, &str), form: &Form) -> Result<String, Trouble> {
+    let (environment, revision) = (form.get("environment"), form.get("revision"));
+    let api: Api<Pipeline> = Api::namespaced(caller.client.clone(), namespace);
+    let pipeline = call(&Wanted::new("get", "pipelines", Some(namespace)), api.get_opt(name)).await?;
+    let gone = || Trouble::Other(format!("Nothing was approved: Pipeline {namespace}/{name} does not exist any more"));
+    let pipeline = pipeline.ok_or_else(gone)?;
+    let wanted = Wanted::new("list", "promotions", Some(namespace));
+    let all = in_time(command::of_pipeline(&caller.client, &pipeline), |e| Trouble::new(&e.0, &wanted)).await?;
+    let all: Vec<_> = all.iter().collect();
+    let refused = |error: AskError| Trouble::Other(nothing(&error.to_string()));
+    match ask::approve(&pipeline, environment, Some(revision), &all).map_err(refused)? {
+        Found::Approved(_) => Ok(format!("The promotion of {revision} to {environment} was approved before.")),
+        Found::Waits(promotion) => {
+            let wanted = Wanted::new("patch", "promotions", Some(namespace));
+            let approval = command::approve(&caller.client, promotion);
+            let failed = |error| match error {
+                CommandError::Approve(_, error) => Trouble::new(&error, &wanted),
+                other => Trouble::Other(nothing(&other.to_string())),
+            };
+            in_time(approval, failed).await?;
+            Ok(format!("The promotion of {revision} to {environment} is approved."))
+        }
+    }
+}
+
+/// Returns why nothing was approved, as a sentence without its full stop.
+fn nothing(why: &str) -> String {
+    match why.strip_prefix("nothing was approved") {
+        Some(rest) => format!("Nothing was approved{rest}"),
+        None => format!("Nothing was approved: {why}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,6 +128,20 @@ mod tests {
             ("javascript:alert(1)", "/"),
         ] {
             assert_eq!(local_path(text), path, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_refused_approval_is_one_sentence() {
+        for (why, sentence) in [
+            (
+                "no promotion to prod waits for an approval",
+                "Nothing was approved: no promotion to prod waits for an approval",
+            ),
+            ("nothing was approved, because x was deleted", "Nothing was approved, because x was deleted"),
+            ("nothing was approved: x is of 3, and not of 2", "Nothing was approved: x is of 3, and not of 2"),
+        ] {
+            assert_eq!(nothing(why), sentence);
         }
     }
 

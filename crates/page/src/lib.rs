@@ -2,7 +2,7 @@
 //!
 //! In: requests of browsers ([`Asked`]), and the API server, with exactly the permissions of the person who asks ([`Entry`]).
 //! Out: [`Answer`]s: HTML that works without a script, and a stream of events that says when it has changed. The page has no permissions
-//! of its own, and stores nothing. It only reads, unless [`Settings::actions`] allows people to send deliveries again.
+//! of its own, and stores nothing. It only reads, unless [`Settings::actions`] allows people to send deliveries again, and to approve promotions.
 //!
 //! `access` decides who asks, `query` what for. `read` makes values of it, also from the rows that `follow` keeps, and `screens` makes HTML of
 //! the values. `service` joins them.
@@ -34,13 +34,15 @@ use relaybook_tools::preview::{Egress, TestSender};
 pub struct Settings {
     /// The name of the local cluster in the names of targets.
     pub cluster_name: String,
+    /// What the header names: the cluster, and for a page on a machine also the context and the host of the API server.
+    pub place: String,
     /// The ConfigMap of the global configuration, in the namespace of the controllers.
     pub config_map: ObjectName,
     /// Whether the controllers allow `http` to any host.
     pub allow_http: bool,
     /// The addresses that the controllers do not send to, if they are known.
     pub egress: Option<Egress>,
-    /// Whether people can send deliveries again, and tests.
+    /// Whether people can send deliveries again and tests, and approve promotions.
     pub actions: bool,
     /// The URL under which users reach the page.
     pub url: Option<PageUrl>,

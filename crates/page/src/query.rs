@@ -29,6 +29,8 @@ pub(super) enum Screen {
     Notification(String, String),
     /// The receivers by origin.
     Receivers,
+    /// The deliveries that wait.
+    Waiting,
     /// The deliveries that were given up.
     GivenUp,
     /// The clusters.
@@ -48,6 +50,7 @@ impl Screen {
         Some(match *parts.as_slice() {
             [""] => Self::Overview,
             ["receivers"] => Self::Receivers,
+            ["waiting"] => Self::Waiting,
             ["given-up"] => Self::GivenUp,
             ["clusters"] => Self::Clusters,
             ["search"] => Self::Search,
@@ -63,6 +66,7 @@ impl Screen {
         match self {
             Self::Overview => "/".to_owned(),
             Self::Receivers => "/receivers".to_owned(),
+            Self::Waiting => "/waiting".to_owned(),
             Self::GivenUp => "/given-up".to_owned(),
             Self::Clusters => "/clusters".to_owned(),
             Self::Search => "/search".to_owned(),
@@ -83,6 +87,10 @@ pub(super) enum Shown {
     Wrong,
     /// Those with a failed target.
     Failed,
+    /// Those that cannot be followed, or with a notification that cannot be sent.
+    NotReady,
+    /// Those with a target that is gone, drifted or unknown.
+    Unclear,
     /// Those with a target that is updating.
     InProgress,
     /// Those of which every target is ready.
@@ -91,10 +99,12 @@ pub(super) enum Shown {
 
 impl Shown {
     /// All choices, with the text in the URL and the label.
-    pub(super) const ALL: [(Self, &'static str, &'static str); 5] = [
+    pub(super) const ALL: [(Self, &'static str, &'static str); 7] = [
         (Self::All, "all", "All"),
         (Self::Wrong, "wrong", "Needs attention"),
         (Self::Failed, "failed", "Failed"),
+        (Self::NotReady, "not-ready", "Cannot be followed or sent"),
+        (Self::Unclear, "unclear", "Gone, drifted or unknown"),
         (Self::InProgress, "in-progress", "In progress"),
         (Self::Current, "current", "Current"),
     ];
@@ -106,6 +116,39 @@ impl Shown {
     /// Returns the text in the URL.
     pub(super) fn name(self) -> &'static str {
         Self::ALL.into_iter().find(|(shown, _, _)| *shown == self).map_or("all", |(_, name, _)| name)
+    }
+}
+
+/// What the pipelines of the overview are grouped by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Group {
+    /// Nothing.
+    #[default]
+    None,
+    /// The label `team`.
+    Team,
+    /// The namespace.
+    Namespace,
+    /// The kind of the application objects.
+    Kind,
+}
+
+impl Group {
+    /// All choices, with the text in the URL and the label.
+    pub(super) const ALL: [(Self, &'static str, &'static str); 4] = [
+        (Self::None, "none", "None"),
+        (Self::Team, "team", "Team"),
+        (Self::Namespace, "namespace", "Namespace"),
+        (Self::Kind, "kind", "Kind"),
+    ];
+
+    fn of(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|(_, name, _)| *name == text).map(|(group, _, _)| group)
+    }
+
+    /// Returns the text in the URL.
+    pub(super) fn name(self) -> &'static str {
+        Self::ALL.into_iter().find(|(group, _, _)| *group == self).map_or("none", |(_, name, _)| name)
     }
 }
 
@@ -131,6 +174,8 @@ pub(super) struct Query {
     pub(super) text: String,
     /// Which pipelines to show.
     pub(super) shown: Shown,
+    /// What they are grouped by.
+    pub(super) group: Group,
     /// The page of a list, from 0.
     pub(super) page: usize,
     /// The token of the next page of a list of the API server.
@@ -173,7 +218,11 @@ impl Query {
             "q" => wrong("a text of at most 256 characters"),
             "state" => match Shown::of(value) {
                 Some(shown) => self.shown = shown,
-                None => wrong("one of all, wrong, failed, in-progress and current"),
+                None => wrong("one of all, wrong, failed, not-ready, unclear, in-progress and current"),
+            },
+            "group" => match Group::of(value) {
+                Some(group) => self.group = group,
+                None => wrong("one of team, namespace, kind and none"),
             },
             "page" => match value.parse::<usize>() {
                 Ok(page @ 1..=100_000) => self.page = page - 1,
@@ -211,6 +260,7 @@ impl Query {
             ("namespace", self.namespace.clone()),
             ("q", Some(self.text.clone())),
             ("state", Some(self.shown.name().to_owned()).filter(|_| self.shown != Shown::All)),
+            ("group", Some(self.group.name().to_owned()).filter(|_| self.group != Group::None)),
             ("range", Some(self.range.clone())),
             ("from", time(self.from)),
             ("to", time(self.to)),
@@ -254,6 +304,7 @@ mod tests {
         for (path, screen) in [
             ("/", Some(Screen::Overview)),
             ("/given-up", Some(Screen::GivenUp)),
+            ("/waiting", Some(Screen::Waiting)),
             ("/pipelines/team-a/shop.eu", Some(Screen::Pipeline(ns.clone(), name.clone()))),
             ("/pipelines/team%2Da/shop.eu", Some(Screen::Pipeline(ns, name))),
             ("/pipelines/team-a", None),
@@ -272,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_query_is_read_back_from_its_link() {
-        let text = "namespace=team-a&q=a%26b%20%C3%A9&state=failed&range=6h&from=2026-03-01T12:00:00Z&page=3&after=a%2Bb%3D";
+        let text = "namespace=team-a&q=a%26b%20%C3%A9&state=failed&group=team&range=6h&from=2026-03-01T12:00:00Z&page=3&after=a%2Bb%3D";
         let query = Query::read(text);
         assert!(query.wrong.is_empty(), "{:?}", query.wrong);
         assert_eq!((query.text.as_str(), query.page, query.after.as_deref()), ("a&b é", 2, Some("a+b=")));
@@ -287,6 +338,7 @@ mod tests {
         for (text, name) in [
             ("namespace=Team", "namespace"),
             ("state=broken", "state"),
+            ("group=colour", "group"),
             ("page=0", "page"),
             ("page=x", "page"),
             ("range=2y", "range"),

@@ -22,12 +22,14 @@ use crate::follow::Following;
 use crate::forms::Form;
 use crate::query::{Query, Screen};
 use crate::read::health::Health;
+use crate::read::recent::Recent;
 use crate::read::uncounted::Uncounted;
 use crate::read::{Nothing, Reader};
 use crate::screens::asset;
 use crate::screens::parts;
 use crate::screens::parts::Frame;
 use crate::screens::simple;
+use crate::screens::undelivered::{Resent, Which};
 use crate::trouble::Trouble;
 use relaybook_api::now;
 use relaybook_runtime::fair::{Limits, Permits};
@@ -55,6 +57,7 @@ struct Inner {
     following: Following,
     health: Health,
     uncounted: Uncounted,
+    recent: Recent,
     forms: FormKey,
     pages: Permits<Person>,
     streams: Permits<Person>,
@@ -68,6 +71,8 @@ struct Visit<'a> {
     form_token: String,
     /// The flags of commands for the same cluster and user.
     flags: &'a str,
+    /// What the header names.
+    place: &'a str,
 }
 
 impl Page {
@@ -94,6 +99,7 @@ impl Page {
             following: Following::default(),
             health: Health::default(),
             uncounted: Uncounted::default(),
+            recent: Recent::default(),
             forms,
             pages: Permits::new(PAGES),
             streams: Permits::new(STREAMS),
@@ -153,8 +159,8 @@ impl Inner {
         };
         accepted();
         let form_token = self.forms.token(&caller.form_key());
-        let flags = self.settings.flags.as_str();
-        let visit = Visit { asked, query: Query::read(&asked.query), caller, form_token, flags };
+        let (flags, place) = (self.settings.flags.as_str(), self.settings.place.as_str());
+        let visit = Visit { asked, query: Query::read(&asked.query), caller, form_token, flags, place };
         if asked.path == "/events" && asked.method == Method::GET {
             return self.events(&visit).await;
         }
@@ -177,7 +183,7 @@ impl Inner {
             return self.screen(visit, screen, Done::Nothing).await;
         }
         // An action has no screen of its own. But its address is in the browser with its result, so it can be opened again.
-        if let Some((path, "resend" | "test")) = visit.asked.path.rsplit_once('/')
+        if let Some((path, "resend" | "test" | "approve")) = visit.asked.path.rsplit_once('/')
             && let Some(screen) = Screen::of(path)
         {
             return Answer::see_other(&visit.query.link(&screen.path()));
@@ -208,22 +214,23 @@ impl Inner {
             settings: &self.settings,
             following: &self.following,
             uncounted: &self.uncounted,
+            recent: &self.recent,
             form_token: self.settings.actions.then(|| visit.form_token.clone()),
             now: now(),
         }
     }
 
-    /// Reads a screen and the banners side by side.
+    /// Reads a screen and what is wrong with the installation side by side.
     async fn screen(&self, visit: &Visit<'_>, screen: Screen, done: Done) -> Answer {
         let reader = self.reader(visit);
         let title = title(&screen);
-        let (content, banners) = tokio::join!(
+        let (content, findings) = tokio::join!(
             content(&reader, &screen, &visit.query, done),
-            self.health.banners(&visit.caller, &self.settings.config_map, reader.now)
+            self.health.findings(&visit.caller, &self.settings.config_map, reader.now)
         );
         let banners = html! {
-            @for banner in banners.iter() {
-                div.banner role="alert" { p { (banner.text) } code { (banner.command) } }
+            @for finding in findings.iter() {
+                div.banner role="alert" { p { (finding.message) } p { (parts::with_code(&finding.remedy)) } }
             }
         };
         match content {
@@ -265,6 +272,7 @@ fn inside(
     let is_live = visit.asked.method != Method::POST && screen.is_some() && visit.query.after.is_none();
     let frame = Frame {
         title: title.to_owned(),
+        place: visit.place.to_owned(),
         screen,
         query: visit.query.clone(),
         name: visit.caller.name.clone(),
@@ -282,8 +290,9 @@ fn inside(
 enum Done {
     Nothing,
     One(Result<(), Trouble>),
-    Resent(crate::screens::given_up::Resent),
+    Resent(Resent),
     Tested((bool, String)),
+    Approved(Result<String, String>),
 }
 
 /// Returns the content of a screen. Each read is a future of its own size.
@@ -291,7 +300,13 @@ async fn content(reader: &Reader<'_>, screen: &Screen, query: &Query, done: Done
     let now = reader.now;
     Ok(match screen {
         Screen::Overview => Box::pin(reader.overview(query)).await?.html(query, now),
-        Screen::Pipeline(namespace, name) => Box::pin(reader.pipeline(namespace, name, query)).await?.html(query, now),
+        Screen::Pipeline(namespace, name) => {
+            let mut view = Box::pin(reader.pipeline(namespace, name, query)).await?;
+            if let Done::Approved(result) = done {
+                view.approved = Some(result);
+            }
+            view.html(query, now)
+        }
         Screen::Delivery(namespace, name) => {
             let mut view = Box::pin(reader.delivery(namespace, name)).await?;
             match done {
@@ -309,8 +324,9 @@ async fn content(reader: &Reader<'_>, screen: &Screen, query: &Query, done: Done
             view.html(now)
         }
         Screen::Receivers => Box::pin(reader.receivers(query)).await?.html(query, now),
-        Screen::GivenUp => {
-            let mut view = Box::pin(reader.given_up(query)).await?;
+        Screen::Waiting | Screen::GivenUp => {
+            let which = if *screen == Screen::Waiting { Which::Waiting } else { Which::GivenUp };
+            let mut view = Box::pin(reader.undelivered(which, query)).await?;
             if let Done::Resent(resent) = done {
                 view.resent = Some(resent);
             }
@@ -331,6 +347,7 @@ fn title(screen: &Screen) -> String {
         Screen::Delivery(_, name) => format!("Delivery {name}"),
         Screen::Notification(namespace, name) => format!("Notification {namespace}/{name}"),
         Screen::Receivers => "Receivers".to_owned(),
+        Screen::Waiting => "Waiting".to_owned(),
         Screen::GivenUp => "Given up".to_owned(),
         Screen::Clusters => "Clusters".to_owned(),
         Screen::Search => "Search".to_owned(),

@@ -55,6 +55,8 @@ async fn another_teams_token_sees_nothing_of_this_team() {
         format!("/deliveries/{ns}/{delivery}"),
         "/receivers".to_owned(),
         format!("/receivers?namespace={ns}"),
+        "/waiting".to_owned(),
+        format!("/waiting?namespace={ns}"),
         "/given-up".to_owned(),
         format!("/given-up?namespace={ns}"),
         "/clusters".to_owned(),
@@ -63,7 +65,8 @@ async fn another_teams_token_sees_nothing_of_this_team() {
         format!("/search?q=2-&namespace={ns}"),
     ];
     // The owner sees it, so its absence elsewhere means something.
-    for path in paths.iter().filter(|path| path.contains(ns.as_str()) && !path.contains("clusters")) {
+    let is_empty = |path: &str| path.contains("clusters") || path.contains("waiting");
+    for path in paths.iter().filter(|path| path.contains(ns.as_str()) && !is_empty(path)) {
         let seen = ask(&url(page, path), &[("authorization", &format!("Bearer {own}"))], None).await;
         assert!(seen.status == 200 && shows(&seen.body), "{path}: {} {}", seen.status, seen.body);
     }
@@ -116,10 +119,12 @@ async fn another_teams_token_sees_nothing_of_this_team() {
         (format!("/deliveries/{ns}/{delivery}/resend"), format!("token={form}"), 403),
         ("/given-up/resend".to_owned(), format!("token={form}&delivery={ns}%2F{delivery}"), 200),
         (format!("/notifications/{ns}/{SECRET}-hook/test"), format!("token={form}&pipeline={ns}%2F{SECRET}"), 403),
+        (format!("/pipelines/{ns}/{SECRET}/approve"), format!("token={form}&environment=prod&revision=2"), 403),
         (format!("/deliveries/{ns}/{delivery}/resend"), "token=00".to_owned(), 403),
     ] {
         let seen = ask(&url(page, &path), &[("cookie", &cookie), ("origin", &origin)], Some(&body)).await;
         let shown = seen.body.replace(&format!("{ns}/{delivery}"), "").replace(&path, "").replace(&delivery, "");
+        let shown = shown.replace(&format!("{ns}/{SECRET}"), "");
         assert_eq!(seen.status, status, "{path}: {}", seen.body);
         assert!(!shows(&shown.replace(&format!("{SECRET}-hook"), "")), "{path}: {shown}");
         tries += 1;

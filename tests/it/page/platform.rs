@@ -109,4 +109,6 @@ async fn commands_for_another_context_name_it() {
     })
     .await;
     assert!(seen.contains("need these flags: <code>--as system:admin --as-group system:masters</code>"), "{seen}");
+    // The header and the title name the cluster and the server.
+    assert!(seen.matches(" · 127.0.0.1:").count() >= 2 && seen.contains("class=\"place\""), "{seen}");
 }

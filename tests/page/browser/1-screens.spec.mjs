@@ -9,10 +9,12 @@ test.use({ storageState: ownState });
 async function screens() {
   return [
     ['overview', '/', 'Needs attention'],
+    ['overview-teams', '/?group=team', 'Group by'],
     ['pipeline', '/pipelines/shop/checkout', 'What happened, and who was notified'],
     ['delivery', `/deliveries/shop/${await delivery('shop', 'team-chat', '')}`, 'Before it in its lane'],
     ['notification', '/notifications/payments/records', 'Its deliveries do not reach the receiver'],
     ['receivers', '/receivers', 'http://chat.example.com'],
+    ['waiting', '/waiting', 'Next attempt'],
     ['given-up', '/given-up', 'Resend the selected'],
     ['clusters', '/clusters', 'Offline'],
     ['search', '/search?q=2.4.0', 'Who was notified'],
@@ -53,7 +55,7 @@ test('every screen fits from 320 to 2560 pixels', async ({ page }) => {
 
 test('the overview shows what is wrong first, and filters are in the address', async ({ page }) => {
   await page.goto(`${own}/`);
-  const rows = page.locator('table.matrix tbody tr');
+  const rows = page.locator('table.matrix tr.line');
   await expect(rows.first()).toContainText('Failed');
   await expect(page.getByRole('heading', { name: 'Notifications that need attention' })).toBeVisible();
   await expect(page.getByRole('alert')).toContainText('Clusters that do not answer: shop.us-1');
@@ -72,9 +74,93 @@ test('the overview shows what is wrong first, and filters are in the address', a
   await expect(rows.nth(2)).toBeVisible();
 });
 
+test('the header and the title name the cluster and the server', async ({ page }) => {
+  for (const path of ['/', '/receivers', '/pipelines/shop/checkout', '/what']) {
+    await page.goto(own + path);
+    await expect(page.locator('header .place'), path).toHaveText(/^in-cluster · .*127\.0\.0\.1:\d+$/);
+    await expect(page, path).toHaveTitle(/ · in-cluster · .* · Relaybook$/);
+  }
+});
+
+test('30 pipelines fit on a screen of 1080 pixels', async ({ page }) => {
+  await page.setViewportSize({ width: 1920, height: 1080 });
+  const html = await (await page.goto(`${own}/`)).text();
+  const [line] = html.match(/<tr class="line">.*?<\/tr><tr class="more">.*?<\/tr>/s);
+  const body = html.replace(/<tbody>.*<\/tbody>/s, () => `<tbody>${line.repeat(30)}</tbody>`).replace(/<div class="banner".*?<\/div>/gs, '');
+  await page.route((url) => url.pathname === '/', (route) => route.fulfill({ contentType: 'text/html', body }));
+  await page.goto(`${own}/`);
+  const boxes = await page.locator('tr.line').evaluateAll((rows) => rows.map((row) => {
+    const { height, bottom } = row.getBoundingClientRect();
+    return { height, bottom };
+  }));
+  expect(boxes).toHaveLength(30);
+  expect(Math.max(...boxes.map(({ height }) => height))).toBeLessThanOrEqual(30);
+  expect(boxes[29].bottom).toBeLessThanOrEqual(1080);
+});
+
+test('the details of a pipeline open with the keyboard, and stay open when changes come', async ({ page }) => {
+  await page.goto(`${own}/?namespace=shop`);
+  const summary = page.locator('summary[aria-label="Details of shop/checkout"]');
+  const details = page.locator('tr.more', { hasText: 'Back-off pulling image' });
+  await expect(details).toBeHidden();
+  await summary.focus();
+  await page.keyboard.press('Enter');
+  await expect(details).toBeVisible();
+  const { violations } = await new AxeBuilder({ page }).withTags(['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']).analyze();
+  expect(violations.map(({ id }) => id)).toEqual([]);
+  const read = page.waitForResponse((answer) => answer.url().includes('/?namespace=shop'));
+  await page.evaluate(() => document.dispatchEvent(new Event('visibilitychange')));
+  await read;
+  await expect(details).toBeVisible();
+  await expect(summary).toBeFocused();
+  await page.keyboard.press('Enter');
+  await expect(details).toBeHidden();
+});
+
+test('the number on a tile is that of the lines behind it, and a tile is a link as a whole', async ({ page }) => {
+  for (const label of ['Failed', 'Cannot be followed or sent', 'Gone, drifted or unknown', 'In progress', 'Current']) {
+    // Pipelines change meanwhile.
+    await expect(async () => {
+      await page.goto(`${own}/`);
+      const tile = page.locator(`.tile a[aria-label^="${label}: "]`);
+      const [count, href] = [Number(await tile.innerText()), await tile.getAttribute('href')];
+      await page.goto(own + href);
+      expect(await page.locator('tr.line').count(), label).toBe(count);
+    }).toPass();
+  }
+  await page.goto(`${own}/`);
+  await page.locator('.tile', { hasText: 'Deliveries that wait' }).click();
+  await expect(page).toHaveURL(`${own}/waiting`);
+  await expect(page.getByRole('heading', { level: 1, name: 'Waiting' })).toBeVisible();
+  await expect(page.locator('tbody tr', { hasText: '401 Unauthorized' }).first()).toBeVisible();
+});
+
+test('pipelines are grouped by their team, and the filters keep that', async ({ page }) => {
+  await page.goto(`${own}/`);
+  await page.getByRole('link', { name: 'Team', exact: true }).click();
+  await expect(page).toHaveURL(/group=team/);
+  await expect(page.locator('tr.group', { hasText: 'payments' })).toContainText('2 pipelines');
+  await expect(page.locator('tr.group').first()).toContainText('shop');
+  await page.getByLabel('Namespace').fill('payments');
+  await page.getByRole('button', { name: 'Show' }).click();
+  await expect(page).toHaveURL(/group=team/);
+  await expect(page.locator('tr.group')).toHaveCount(1);
+});
+
+test('the overview has the last changes and messages', async ({ page }) => {
+  await page.goto(`${own}/`);
+  const recent = page.locator('section.recent');
+  await expect(recent.locator('li').first()).toBeVisible();
+  expect(await recent.locator('li').count()).toBeLessThanOrEqual(20);
+  const [at, text] = await recent.locator('time').first().evaluate((time) => [time.dateTime, time.textContent]);
+  expect(text).toBe(new Date(at).toLocaleTimeString('en-GB', { timeZone: 'Europe/Berlin', timeStyle: 'medium' }));
+});
+
 test('a pipeline shows its timeline, and a mark leads to its delivery', async ({ page }) => {
   await page.goto(`${own}/pipelines/payments/ledger`);
   await expect(page.locator('.timeline .bars').first()).toBeVisible();
+  await expect(page.locator('.timeline [data-zone]')).toHaveText('Europe/Berlin');
+  await expect(page.locator('.legend').first()).toContainText('in progress');
   await page.goto(`${own}/pipelines/shop/checkout`);
   await expect(page.getByText('Back-off pulling image').first()).toBeVisible();
   const wanted = page.locator('.marks g[aria-label*="Not wanted"]').first();

@@ -11,7 +11,7 @@ test('a rollout appears on the open overview', async ({ page }) => {
   const tag = `3.1.${Date.now() % 100000}`;
   await ship('payments-dev', 'invoices', tag);
   const from = Date.now();
-  await expect(page.locator('tr', { hasText: 'invoices' })).toContainText(tag, { timeout: 60_000 });
+  await expect(page.locator('tr.line', { hasText: 'invoices' })).toContainText(tag, { timeout: 60_000 });
   test.info().annotations.push({ type: 'live update', description: `${Date.now() - from} ms after the change` });
   console.log(`    the overview showed the change ${Date.now() - from} ms after it was made`);
 });
@@ -74,14 +74,16 @@ test.describe('without the script', () => {
   test('every screen, the filters and the search work', async ({ page: _unused, browser }) => {
     const context = await browser.newContext({ storageState: ownState, javaScriptEnabled: false });
     const page = await context.newPage();
-    for (const path of ['/', '/pipelines/shop/checkout', '/notifications/shop/team-chat', '/receivers', '/given-up', '/clusters', '/search?q=2.4']) {
+    for (const path of ['/', '/pipelines/shop/checkout', '/notifications/shop/team-chat', '/receivers', '/waiting', '/given-up', '/clusters', '/search?q=2.4']) {
       expect((await page.goto(own + path)).status(), path).toBe(200);
       await expect(page.locator('h1')).toBeVisible();
     }
     await page.goto(`${own}/`);
     await page.getByLabel('Namespace').fill('shop');
     await page.getByRole('button', { name: 'Show' }).click();
-    await expect(page.locator('table.matrix tbody tr')).toHaveCount(4);
+    await expect(page.locator('table.matrix tr.line')).toHaveCount(4);
+    await page.locator('summary[aria-label="Details of shop/checkout"]').click();
+    await expect(page.locator('tr.more', { hasText: 'Back-off pulling image' })).toBeVisible();
     await expect(page.locator('time[data-age]').first()).toContainText(/ago$/);
     await expect(page.locator('#zone')).toHaveText('Times are in UTC.');
     await page.getByPlaceholder('Revision').fill('2.4.0');
@@ -123,6 +125,7 @@ test('the address of an action leads to its screen', async ({ page }) => {
     ['/given-up/resend?namespace=payments', '/given-up?namespace=payments'],
     [`/deliveries/payments/${name}/resend`, `/deliveries/payments/${name}`],
     ['/notifications/payments/records/test', '/notifications/payments/records'],
+    ['/pipelines/shop/recommendations/approve', '/pipelines/shop/recommendations'],
   ]) {
     expect((await page.goto(own + path)).status(), path).toBe(200);
     await expect(page, path).toHaveURL(own + screen);

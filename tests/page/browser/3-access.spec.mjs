@@ -26,7 +26,7 @@ test('a person signs in, sees what the token may read, and signs out', async ({ 
   await expect(page.getByText('No permission: needs list on pipelines in all namespaces.')).toBeVisible();
   await page.getByLabel('Namespace').fill('shop');
   await page.getByRole('button', { name: 'Show' }).click();
-  await expect(page.locator('table.matrix tbody tr')).toHaveCount(4);
+  await expect(page.locator('table.matrix tr.line')).toHaveCount(4);
   await page.getByRole('button', { name: 'Sign out' }).click();
   await expect(page.getByRole('heading', { name: 'Sign in' })).toBeVisible();
   expect(await context.cookies(place.public)).toHaveLength(0);
@@ -37,12 +37,32 @@ test('another team sees nothing of this team', async ({ page }) => {
   await signIn(page, place.tokens.payments);
   const foreign = await delivery('shop', 'team-chat', '');
   for (const path of ['/pipelines/shop/storefront', `/deliveries/shop/${foreign}`, '/notifications/shop/approvals', '/?namespace=shop',
-    '/receivers?namespace=shop', '/given-up?namespace=shop', '/clusters?namespace=shop', '/search?q=2.4.0&namespace=shop',
-    '/', '/receivers', '/given-up', '/clusters', '/search?q=2.4.0']) {
+    '/receivers?namespace=shop', '/waiting?namespace=shop', '/given-up?namespace=shop', '/clusters?namespace=shop', '/search?q=2.4.0&namespace=shop',
+    '/', '/receivers', '/waiting', '/given-up', '/clusters', '/search?q=2.4.0']) {
     await page.goto(place.public + path);
     await expect(page.getByText(/No permission: needs/).first(), path).toBeVisible();
     expect((await page.locator('#live').innerText()).replaceAll(foreign, '').replace(/shop\/storefront/g, ''), path).not.toMatch(secret);
   }
+});
+
+test('a promotion is approved by a person who may, and by nobody else', async ({ page: _unused, browser }) => {
+  const approved = () => kubectl('get', 'promotions', '-n', 'shop', '-o', 'jsonpath={.items[?(@.spec.pipelineRef.name=="recommendations")].spec.approved}');
+  const approve = async (token) => {
+    const context = await browser.newContext();
+    const page = await context.newPage();
+    await signIn(page, token, '/?namespace=shop');
+    await expect(page.getByRole('heading', { name: 'Promotions that wait for an approval' })).toBeVisible();
+    await page.getByRole('button', { name: /^Approve .*1\.9\.0 for prod of shop\/recommendations$/ }).click();
+    await expect(page.getByRole('heading', { level: 1, name: 'Pipeline shop/recommendations' })).toBeVisible();
+    await expect(page).toHaveURL(`${place.public}/pipelines/shop/recommendations`);
+    const words = await page.locator('#live').innerText();
+    await context.close();
+    return words;
+  };
+  expect(await approve(place.tokens.reader)).toContain('No permission: needs patch on promotions in shop.');
+  expect(await approved()).not.toContain('true');
+  expect(await approve(place.tokens.shop)).toMatch(/The promotion of .*1\.9\.0 to prod is approved\./);
+  expect(await approved()).toContain('true');
 });
 
 test('a link from another site leads to the page after one more load', async ({ page, context }) => {

@@ -10,10 +10,12 @@ use relaybook_text::cut_chars;
 use relaybook_api::conditions::{Condition, ConditionStatus, DELIVERING, READY, get};
 use relaybook_api::notification::{Endpoint, NotificationLayer};
 use relaybook_api::pipeline::{ClusterStatus, EnvironmentStatus, TargetStatus};
-use relaybook_api::{LogSubject, Notification, Pipeline, Status, Time};
+use relaybook_api::{LogSubject, Notification, Pipeline, PipelineStatus, Status, Time};
 
 /// Maximum number of revisions that are kept of an environment.
 const REVISIONS: usize = 3;
+/// The label of a pipeline with the name of its team.
+const TEAM: &str = "team";
 /// Maximum length of a message that is kept, in characters.
 const LONGEST: usize = 300;
 
@@ -39,6 +41,10 @@ pub(crate) struct PipelineRow {
     pub(crate) name: String,
     /// Kind and name of the application object. Empty if the pipeline has none of its own.
     pub(crate) app: String,
+    /// The kind of the application objects. Empty if it is not known yet.
+    pub(crate) kind: String,
+    /// The label `team`. Empty if the pipeline has none.
+    pub(crate) team: String,
     pub(crate) environments: Vec<Cell>,
     /// Reason and message, if the pipeline is not ready.
     pub(crate) not_ready: Option<(String, String)>,
@@ -59,6 +65,8 @@ pub(crate) struct Cell {
     /// The worst status of its targets. `None`: not observed yet.
     pub(crate) status: Option<Status>,
     pub(crate) drifted: bool,
+    /// The revision that the target with the worst status runs, or tries to run.
+    pub(crate) revision: String,
     /// The revisions that run, or that targets try to run.
     pub(crate) revisions: Vec<String>,
     /// Since when the target with the worst status has it.
@@ -69,8 +77,8 @@ pub(crate) struct Cell {
     pub(crate) message: String,
     /// When a receiver last answered 2xx about a target of the environment.
     pub(crate) notified: Option<Time>,
-    /// The revision whose promotion waits for an approval.
-    pub(crate) waits_for_approval: Option<String>,
+    /// The revision whose promotion waits for an approval, and since when.
+    pub(crate) waits_for_approval: Option<(String, Time)>,
     /// Texts by which the search finds the environment: all revisions of its targets, each with whether it runs. Otherwise it is only tried.
     pub(crate) searched: BTreeMap<String, bool>,
 }
@@ -171,6 +179,8 @@ impl From<Pipeline> for PipelineRow {
         let attention = attention(&environments, not_ready.is_some() || !unsent.is_empty(), &status.clusters);
         Self {
             app: app(&pipeline),
+            kind: kind(&pipeline, &status),
+            team: pipeline.labels().get(TEAM).cloned().unwrap_or_default(),
             endpoints: endpoints(&pipeline, &namespace),
             namespace,
             name,
@@ -187,6 +197,13 @@ impl From<Pipeline> for PipelineRow {
 fn app(pipeline: &Pipeline) -> String {
     let app = &pipeline.spec.app_ref;
     if app.name.is_empty() { String::new() } else { format!("{} {}", app.kind, app.name) }
+}
+
+/// Returns the kind of the application object, or that of an observed target if the pipeline has none of its own.
+fn kind(pipeline: &Pipeline, status: &PipelineStatus) -> String {
+    let observed = status.environments.iter().flat_map(|environment| &environment.targets);
+    let all = observed.map(|target| &target.cluster_app_ref.kind);
+    std::iter::once(&pipeline.spec.app_ref.kind).chain(all).find(|kind| !kind.is_empty()).cloned().unwrap_or_default()
 }
 
 fn attention(environments: &[Cell], is_wrong: bool, clusters: &[ClusterStatus]) -> Attention {
@@ -236,12 +253,13 @@ fn cell(name: &str, known: Option<&EnvironmentStatus>, sent: &[(LogSubject<'_>, 
         name: name.to_owned(),
         status: worst.map(|target| target.status),
         drifted: known.targets.iter().any(|target| target.drifted),
+        revision: worst.map(|target| revision(target).to_owned()).unwrap_or_default(),
         revisions,
         since: worst.and_then(|target| target.last_transition_time),
         ready: (known.targets.iter().filter(|target| target.ready).count(), known.targets.len()),
         message: worst.map(|target| short(&target.message)).unwrap_or_default(),
         notified: about.map(|(_, time)| *time).max(),
-        waits_for_approval: known.waiting_approval.as_ref().map(|waiting| waiting.revision.clone()),
+        waits_for_approval: known.waiting_approval.as_ref().map(|waiting| (waiting.revision.clone(), waiting.since)),
         searched: all.filter(|(text, _)| !text.is_empty()).map(|(text, runs)| (text.clone(), runs)).collect(),
     }
 }
@@ -269,10 +287,10 @@ fn endpoints(pipeline: &Pipeline, namespace: &str) -> Vec<OwnEndpoint> {
 }
 
 impl PipelineRow {
-    /// Whether a text occurs in the names, the application or the revisions.
+    /// Whether a text occurs in the names, the team, the application or the revisions.
     pub(crate) fn has(&self, text: &str) -> bool {
         let text = text.to_lowercase();
-        let names = [&self.namespace, &self.name, &self.app];
+        let names = [&self.namespace, &self.name, &self.team, &self.app];
         names.into_iter().any(|name| name.to_lowercase().contains(&text)) || self.runs(&text)
     }
 
@@ -294,7 +312,8 @@ mod tests {
 
     fn pipeline(targets: &serde_json::Value, dispatched: &serde_json::Value) -> PipelineRow {
         let pipeline: Pipeline = serde_json::from_value(json!({
-            "apiVersion": "relaybook.dev/v1alpha1", "kind": "Pipeline", "metadata": {"name": "shop", "namespace": "team-a"},
+            "apiVersion": "relaybook.dev/v1alpha1", "kind": "Pipeline",
+            "metadata": {"name": "shop", "namespace": "team-a", "labels": {"team": "checkout"}},
             "spec": {"appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
                      "environments": [{"name": "prod", "targets": [{"namespace": "x"}],
                                        "notifications": [{"name": "chat", "endpoint": {"url": "https://eu.example.com/{{revision}}"}}]}]},
@@ -316,9 +335,10 @@ mod tests {
         let row = pipeline(&json!([target("Current", "1", "1"), target("Failed", "1", "2")]), &sent);
         let cell = &row.environments[0];
         assert_eq!((cell.status, cell.ready, row.attention), (Some(Status::Failed), (1, 2), Attention::Failed));
-        assert_eq!(cell.revisions, ["1", "2"]);
+        assert_eq!((cell.revisions.join(" "), cell.revision.as_str()), ("1 2".to_owned(), "2"));
         assert_eq!(cell.notified.unwrap().to_string(), "2026-03-01T12:00:00Z");
-        assert!(row.runs("2") && row.has("SHOP") && !row.has("other"));
+        assert!(row.runs("2") && row.has("SHOP") && row.has("checkout") && !row.has("other"));
+        assert_eq!((row.team.as_str(), row.kind.as_str(), row.app.as_str()), ("checkout", "Deployment", "Deployment web"));
         for (status, attention) in [
             ("Current", Attention::None),
             ("InProgress", Attention::Moving),

@@ -7,7 +7,9 @@ use super::{Nothing, Reader, unfinished};
 use crate::follow::rows::{NotificationRow, PipelineRow};
 use crate::query::Query;
 use crate::read::uncounted::Unsent;
+use crate::screens::approvals::Approval;
 use crate::screens::overview::{Overview, choose};
+use crate::screens::recent::Recent;
 use crate::screens::simple::Cluster;
 use crate::trouble::Trouble;
 use relaybook_api::values::refs::ClusterRef;
@@ -16,19 +18,22 @@ impl Reader<'_> {
     /// Reads the overview.
     pub(crate) async fn overview(&self, query: &Query) -> Result<Overview, Nothing> {
         let namespace = query.namespace.as_deref();
-        let (followed, unsent) = tokio::join!(self.rows(namespace), self.uncounted(namespace));
+        let (followed, unsent, messages) =
+            tokio::join!(self.rows(namespace), self.uncounted(namespace), self.messages(namespace));
         let followed = followed?;
         let mut troubles = Vec::new();
-        let ((rows, matching, total, counts), clusters) = followed.pipelines(|rows| {
+        let (chosen, clusters, approvals, recent) = followed.pipelines(|rows| {
             troubles.extend(rows.trouble.clone());
-            (choose(query, rows.all.values()), clusters(rows.all.values()))
+            let all = || rows.all.values();
+            let recent = Recent::of(all(), messages.as_deref(), self.now);
+            (choose(query, all()), clusters(all()), Approval::of_all(all()), recent)
         });
         troubles.extend(followed.unreadable());
         let mut overview = Overview {
-            rows,
-            matching,
-            total,
-            counts,
+            chosen,
+            approvals,
+            recent,
+            form_token: self.form_token.clone(),
             unwell: Vec::new(),
             notifications: 0,
             pending: 0,

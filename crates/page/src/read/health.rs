@@ -1,7 +1,7 @@
 //! What is wrong with the installation: a controller or a shard does not act, the CRDs are old, the global configuration is invalid.
 //!
-//! In: the API server, with the permissions of a caller. Out: [`Banner`]s, each with the command that shows more or fixes it. What the
-//! caller may not read is not known, and says nothing. The answers are kept for half a minute.
+//! In: the API server, with the permissions of a caller. Out: the [`Finding`]s above every screen. What the caller may not read is not known,
+//! and says nothing. The answers are kept for half a minute.
 
 use std::sync::Arc;
 
@@ -14,36 +14,31 @@ use crate::read::call::{call, in_time};
 use crate::read::fresh::Fresh;
 use crate::trouble::{Trouble, Wanted};
 use relaybook_api::{ObjectName, Time};
-use relaybook_runtime::installed::acting::{MAX_LEASES, OBSERVES, SENDS, command, idle};
-use relaybook_runtime::installed::{CrdChecker, CrdState, INSTALL};
+use relaybook_runtime::installed::acting::{MAX_LEASES, OBSERVES, SENDS, idle};
+use relaybook_runtime::installed::{CrdChecker, CrdState};
+use relaybook_tools::diagnosis::{Finding, Installation, of_installation};
 use relaybook_tools::preview::live;
 
-/// A sentence above every screen.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Banner {
-    pub(crate) text: String,
-    pub(crate) command: String,
-}
-
-/// The banners of the callers.
+/// What was found for the callers.
 #[derive(Default)]
-pub(crate) struct Health(Fresh<[u8; 32], Arc<Vec<Banner>>>);
+pub(crate) struct Health(Fresh<[u8; 32], Arc<Vec<Finding>>>);
 
 impl Health {
-    /// Returns the banners for a caller. `config_map` is that of the global configuration, in the namespace of the controllers.
-    pub(crate) async fn banners(&self, caller: &Caller, config_map: &ObjectName, now: Time) -> Arc<Vec<Banner>> {
-        if let Some(banners) = self.0.get(&caller.key) {
-            return banners;
+    /// Returns the findings for a caller. `config_map` is that of the global configuration, in the namespace of the controllers.
+    pub(crate) async fn findings(&self, caller: &Caller, config_map: &ObjectName, now: Time) -> Arc<Vec<Finding>> {
+        if let Some(found) = self.0.get(&caller.key) {
+            return found;
         }
-        let (leases, crds, global) =
+        let (idle, crds, global) =
             tokio::join!(leases(caller, &config_map.namespace, now), crds(caller), global(caller, config_map));
-        let banners: Arc<Vec<_>> = Arc::new(leases.into_iter().chain(crds).chain(global).collect());
-        self.0.put(caller.key, banners.clone());
-        banners
+        let namespace = config_map.namespace.clone();
+        let found = Arc::new(of_installation(&Installation { namespace, idle, crds, global, versions: None }));
+        self.0.put(caller.key, found.clone());
+        found
     }
 }
 
-async fn leases(caller: &Caller, namespace: &str, now: Time) -> Vec<Banner> {
+async fn leases(caller: &Caller, namespace: &str, now: Time) -> Vec<String> {
     let api: Api<Lease> = Api::namespaced(caller.client.clone(), namespace);
     let wanted = Wanted::new("list", "leases", Some(namespace));
     let Ok(leases) = call(&wanted, api.list(&ListParams::default().limit(MAX_LEASES))).await else { return Vec::new() };
@@ -52,30 +47,24 @@ async fn leases(caller: &Caller, namespace: &str, now: Time) -> Vec<Banner> {
     if !is_whole {
         return Vec::new();
     }
-    let texts = idle(&leases.items, &[OBSERVES, SENDS], now);
-    texts.into_iter().map(|text| Banner { text, command: command(namespace) }).collect()
+    idle(&leases.items, &[OBSERVES, SENDS], now)
 }
 
-async fn crds(caller: &Caller) -> Option<Banner> {
+async fn crds(caller: &Caller) -> Option<String> {
     let mut checker = CrdChecker::new(&caller.client);
     let wanted = Wanted::new("get", "crds", None);
     let state = in_time(async { Ok::<_, kube::Error>(checker.check().await) }, |e| Trouble::new(&e, &wanted)).await.ok()?;
     match state {
-        CrdState::Outdated(words) | CrdState::Missing(words) => {
-            Some(Banner { text: format!("Controllers of this version do not run: {words}."), command: INSTALL.to_owned() })
-        }
+        CrdState::Outdated(words) | CrdState::Missing(words) => Some(words),
         CrdState::Match | CrdState::Forbidden | CrdState::Unknown(_) => None,
     }
 }
 
-async fn global(caller: &Caller, config_map: &ObjectName) -> Option<Banner> {
+async fn global(caller: &Caller, config_map: &ObjectName) -> Option<(String, String)> {
     let wanted = Wanted::new("get", "configmaps", Some(&config_map.namespace));
     let read = in_time(live::global(&caller.client, config_map), |e| Trouble::of_preview(&e, &wanted)).await.ok()?;
     match read {
         Ok(_) | Err(live::GlobalUnavailable::Forbidden(_)) => None,
-        Err(why) => Some(Banner {
-            text: format!("The global configuration in ConfigMap {config_map} is wrong: {why}."),
-            command: format!("kubectl get configmap -n {} {} -o yaml", config_map.namespace, config_map.name),
-        }),
+        Err(why) => Some((config_map.to_string(), why.to_string())),
     }
 }

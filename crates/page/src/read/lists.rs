@@ -1,4 +1,4 @@
-//! The receivers, and the deliveries that were given up.
+//! The receivers, and the deliveries that wait or were given up.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,15 @@ use crate::follow::rows::{NotificationRow, OwnEndpoint, origin};
 use crate::query::Query;
 use crate::read::call::in_time;
 use crate::screens::chart::Figures;
-use crate::screens::given_up::{GivenUp, ROWS};
 use crate::screens::receivers::{Receiver, Receivers};
+use crate::screens::undelivered::{ROWS, Undelivered, Which};
 use crate::trouble::{Trouble, Wanted};
-use relaybook_api::Outcome;
 use relaybook_api::delivery::SubjectKind;
 use relaybook_api::notification::Endpoint;
 use relaybook_settings::config::Global;
 use relaybook_settings::config::layers::{Layer, fold};
 use relaybook_tools::audit;
-use relaybook_tools::audit::{Entry, Filter, Row, StateFilter};
+use relaybook_tools::audit::{Entry, Filter, Row};
 
 /// Number of pages of deliveries from which the screen of receivers takes durations.
 const SAMPLED: usize = 4;
@@ -91,10 +90,10 @@ impl Reader<'_> {
         Ok(Receivers { all, read: sample.all.len(), has_more, troubles })
     }
 
-    /// Reads one page of the deliveries that were given up.
-    pub(crate) async fn given_up(&self, query: &Query) -> Result<GivenUp, Nothing> {
+    /// Reads one page of the deliveries that wait, or that were given up.
+    pub(crate) async fn undelivered(&self, which: Which, query: &Query) -> Result<Undelivered, Nothing> {
         let namespace = query.namespace.as_deref();
-        let filter = Filter { state: Some(StateFilter::Settled(Outcome::Parked)), ..Filter::default() };
+        let filter = Filter { state: Some(which.state()), ..Filter::default() };
         let wanted = Wanted::new("list", "deliveries", namespace);
         let token = query.after.clone().unwrap_or_default();
         let page = audit::page(&self.caller.client, namespace, &filter, ROWS, &token);
@@ -108,7 +107,7 @@ impl Reader<'_> {
             Err(trouble) => (audit::Page::default(), vec![trouble]),
         };
         let is_known = |rows: &Rows<NotificationRow>| rows.is_listed && rows.trouble.is_none();
-        let sum = |rows: &Rows<NotificationRow>| is_known(rows).then(|| rows.all.values().map(|row| row.parked).sum());
+        let sum = |rows: &Rows<NotificationRow>| is_known(rows).then(|| rows.all.values().map(|row| which.count(row)).sum());
         let total = followed.ok().and_then(|followed| followed.notifications(sum));
         page.entries.extend(elsewhere.all);
         // The Notifications do not count the deliveries of deleted ones, nor those that are elsewhere.
@@ -117,7 +116,7 @@ impl Reader<'_> {
         let total = if is_all { Some(listed) } else { total.map(|total: i64| total.max(listed)) };
         troubles.extend(elsewhere.trouble.filter(|trouble| !matches!(trouble, Trouble::Forbidden(_))));
         let form_token = self.form_token.clone();
-        Ok(GivenUp { entries: page.entries, next: page.next, total, troubles, form_token, resent: None })
+        Ok(Undelivered { which, entries: page.entries, next: page.next, total, troubles, form_token, resent: None })
     }
 }
 

@@ -11,6 +11,7 @@ pub(super) mod health;
 mod lists;
 mod notification;
 mod pipeline;
+pub(super) mod recent;
 mod search;
 pub(super) mod send_test;
 pub(super) mod uncounted;
@@ -24,6 +25,7 @@ use crate::Settings;
 use crate::access::caller::Caller;
 use crate::follow::{Followed, Following};
 use crate::read::call::{call, in_time};
+use crate::read::recent::Recent;
 use crate::read::uncounted::Uncounted;
 use crate::trouble::{Trouble, Wanted};
 use relaybook_api::{Notification, Pipeline, Time};
@@ -44,6 +46,7 @@ pub(super) struct Reader<'a> {
     pub(super) settings: &'a Settings,
     pub(super) following: &'a Following,
     pub(super) uncounted: &'a Uncounted,
+    pub(super) recent: &'a Recent,
     /// The token of forms. `None`: the page only reads.
     pub(super) form_token: Option<String>,
     pub(super) now: Time,

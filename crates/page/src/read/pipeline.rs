@@ -100,6 +100,8 @@ impl Reader<'_> {
             entries: entries.all,
             promotions,
             troubles,
+            form_token: self.form_token.clone(),
+            approved: None,
         }
     }
 

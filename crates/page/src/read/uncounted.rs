@@ -1,7 +1,7 @@
 //! The deliveries that no Notification object counts, because they are of cluster-wide notifications.
 //!
-//! In: the namespace of the controllers, with the permissions of a caller. Out: the deliveries there that were given up or wait because of an
-//! error. The answers are kept for half a minute.
+//! In: the namespace of the controllers, with the permissions of a caller. Out: the deliveries there that were given up or wait, each with
+//! the reason. The answers are kept for half a minute.
 
 use std::sync::Arc;
 
@@ -16,14 +16,24 @@ use relaybook_tools::audit::{Entry, Filter, StateFilter};
 /// Maximum number of deliveries of each state that are read.
 const READ: u32 = 100;
 
-/// A delivery that needs attention.
+/// Why a delivery is not delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// It was given up.
+    GivenUp,
+    /// It waits because of an error.
+    Error,
+    /// It waits for its turn.
+    Turn,
+}
+
+/// A delivery that is not delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unsent {
     /// The namespace of its pipeline.
     pub(crate) namespace: String,
     pub(crate) notification: String,
-    /// Whether it was given up. Otherwise it waits because of an error.
-    pub(crate) is_parked: bool,
+    pub(crate) why: Why,
 }
 
 /// The caller, and the namespace of the pipelines. `None`: all.
@@ -36,7 +46,7 @@ type Found = Option<Arc<Vec<Unsent>>>;
 pub(crate) struct Uncounted(Fresh<Key, Found>);
 
 impl Reader<'_> {
-    /// Returns the deliveries in the namespace of the controllers that need attention. `None`: not known.
+    /// Returns the deliveries in the namespace of the controllers that wait or were given up. `None`: not known.
     pub(super) async fn uncounted(&self, namespace: Option<&str>) -> Found {
         let key = (self.caller.key, namespace.map(str::to_owned));
         if let Some(kept) = self.uncounted.0.get(&key) {
@@ -61,16 +71,15 @@ impl Reader<'_> {
         let wanted = Wanted::new("list", "deliveries", Some(home));
         let page = audit::page(&self.caller.client, Some(home), &filter, READ, "");
         let page = in_time(page, |error| Trouble::of_audit(&error, &wanted)).await?;
-        Ok(page.entries.iter().filter_map(unsent).collect())
+        Ok(page.entries.iter().map(unsent).collect())
     }
 }
 
-fn unsent(entry: &Entry) -> Option<Unsent> {
-    let is_parked = entry.row.outcome == Some(Outcome::Parked);
-    // A delivery that was not sent yet waits for its turn, and not because of an error.
-    (is_parked || entry.row.attempts > 0).then(|| Unsent {
-        namespace: entry.spec.pipeline_ref.namespace.clone(),
-        notification: entry.row.notification.clone(),
-        is_parked,
-    })
+fn unsent(entry: &Entry) -> Unsent {
+    let why = match (entry.row.outcome, entry.row.attempts) {
+        (Some(_), _) => Why::GivenUp,
+        (None, 0) => Why::Turn,
+        (None, _) => Why::Error,
+    };
+    Unsent { namespace: entry.spec.pipeline_ref.namespace.clone(), notification: entry.row.notification.clone(), why }
 }

@@ -6,7 +6,7 @@ use crate::screens::parts::{age, command, figure, millis, moment, revision, scro
 use crate::screens::table::{Named, deliveries, state, story_html};
 use crate::trouble::Trouble;
 use relaybook_api::values::permalink;
-use relaybook_api::{State, Time};
+use relaybook_api::{Outcome, State, Time};
 use relaybook_tools::audit::Entry;
 use relaybook_tools::preview::Preview;
 
@@ -60,7 +60,11 @@ impl DeliveryView {
         html! {
             section aria-labelledby="attempts" {
                 h2 #attempts { "Attempts" }
-                @if row.attempts == 0 { p.empty { @if row.outcome.is_none() { "No request was made yet." } @else { "No request was made." } } }
+                @if row.attempts == 0 { p.empty { @match row.outcome {
+                        None => "No request was made yet.",
+                        Some(Outcome::Parked) => "No request was made before it was given up.",
+                        Some(_) => "No request was made.",
+                    } } }
                 @else {
                     @if row.attempts > 1 { p { "Requests that were made: " (row.attempts) ". Only the last one is kept in full." } }
                     (scroll("attempts", &html! { table {

@@ -1,25 +1,28 @@
 //! The overview: is anything wrong, and what runs where. Pure.
 
+mod line;
+mod tiles;
+
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use maud::{Markup, html};
 
 use crate::follow::rows::{Attention, Cell, NotificationRow, PipelineRow};
-use crate::query::{Query, Shown};
-use crate::read::uncounted::Unsent;
-use crate::screens::parts::{
-    Tone, age, badge, command, lasting, namespace_field, plural, revision, scroll, status_word, trouble,
-};
+use crate::query::{Group, Query, Shown};
+use crate::read::uncounted::{Unsent, Why};
+use crate::screens::approvals::{self, Approval};
+use crate::screens::parts::{Tone, age, badge, command, namespace_field, plural, scroll, trouble};
+use crate::screens::recent::Recent;
 use crate::screens::table::pages;
 use crate::trouble::Trouble;
-use relaybook_api::Time;
 use relaybook_api::values::permalink;
+use relaybook_api::{Status, Time};
+use tiles::tiles;
 
 /// Number of pipelines on a page.
 pub(crate) const ROWS: usize = 100;
-/// Maximum number of columns. With more environments, each cell has its own heading.
-const COLUMNS: usize = 6;
 /// Maximum number of clusters that are named.
 const NAMED: usize = 5;
 /// Maximum number of notifications in the list of those that need attention.
@@ -28,19 +31,17 @@ const NOTIFICATIONS: usize = 10;
 /// What the overview shows.
 #[derive(Debug)]
 pub(crate) struct Overview {
-    /// The pipelines of this page, the most urgent first.
-    pub(crate) rows: Vec<Arc<PipelineRow>>,
-    /// How many pipelines match the filters, and how many there are.
-    pub(crate) matching: usize,
-    pub(crate) total: usize,
-    /// How many pipelines there are for each attention.
-    pub(crate) counts: BTreeMap<Attention, usize>,
+    pub(crate) chosen: Chosen,
     /// The notifications that need attention.
     pub(crate) unwell: Vec<Arc<NotificationRow>>,
     pub(crate) notifications: usize,
     /// The numbers of deliveries that wait, and that were given up.
     pub(crate) pending: i64,
     pub(crate) parked: i64,
+    /// The promotions that wait for an approval.
+    pub(crate) approvals: Vec<Approval>,
+    /// What happened in the last minutes.
+    pub(crate) recent: Recent,
     /// The namespace in the links of notifications without an object.
     pub(crate) home: String,
     /// The cluster-wide notifications whose deliveries wait because of an error, or were given up, with both numbers. `None`: not known.
@@ -49,6 +50,30 @@ pub(crate) struct Overview {
     pub(crate) offline: Vec<String>,
     pub(crate) troubles: Vec<Trouble>,
     pub(crate) is_complete: bool,
+    /// The token of forms. `None`: the page only reads.
+    pub(crate) form_token: Option<String>,
+}
+
+/// The pipelines of one page.
+#[derive(Debug, Default)]
+pub(crate) struct Chosen {
+    /// The most urgent first. With groups, those of one group are together.
+    pub(crate) rows: Vec<Arc<PipelineRow>>,
+    /// How many pipelines match the filters, and how many there are.
+    pub(crate) matching: usize,
+    pub(crate) total: usize,
+    /// How many pipelines there are for each attention.
+    counts: BTreeMap<Attention, usize>,
+    /// How many pipelines of each group match the filters.
+    groups: BTreeMap<String, usize>,
+    /// Whether a pipeline has the label `team`.
+    has_teams: bool,
+}
+
+impl Chosen {
+    fn count(&self, attention: Attention) -> usize {
+        self.counts.get(&attention).copied().unwrap_or_default()
+    }
 }
 
 /// Whether a filter selects a pipeline.
@@ -57,60 +82,75 @@ pub(crate) fn selects(query: &Query, row: &PipelineRow) -> bool {
         Shown::All => true,
         Shown::Wrong => row.attention < Attention::Moving,
         Shown::Failed => row.attention == Attention::Failed,
+        Shown::NotReady => row.attention == Attention::Wrong,
+        Shown::Unclear => row.attention == Attention::Unclear,
         Shown::InProgress => row.attention == Attention::Moving,
         Shown::Current => row.attention == Attention::None,
     };
     shown && (query.text.is_empty() || row.has(&query.text))
 }
 
-/// Selects the pipelines of one page, the most urgent first.
-pub(crate) fn choose<'a>(
-    query: &Query,
-    all: impl Iterator<Item = &'a Arc<PipelineRow>>,
-) -> (Vec<Arc<PipelineRow>>, usize, usize, BTreeMap<Attention, usize>) {
-    let (mut chosen, mut total, mut counts) = (Vec::new(), 0, BTreeMap::new());
-    for row in all {
-        total += 1;
-        *counts.entry(row.attention).or_default() += 1;
-        if selects(query, row) {
-            chosen.push(row.clone());
-        }
+/// Returns how urgent a pipeline is. The most urgent one is the smallest. Of the failed ones, first come those whose last environment has
+/// failed, and of these the newest failure.
+fn urgency(row: &PipelineRow) -> (Attention, bool, Reverse<Option<Time>>) {
+    if row.attention != Attention::Failed {
+        return (row.attention, false, Reverse(None));
     }
-    chosen.sort_by(|a, b| (a.attention, &a.namespace, &a.name).cmp(&(b.attention, &b.namespace, &b.name)));
-    let matching = chosen.len();
-    let page = chosen.into_iter().skip(query.page * ROWS).take(ROWS).collect();
-    (page, matching, total, counts)
+    let has_failed = |cell: &Cell| cell.status == Some(Status::Failed);
+    let is_last = row.environments.last().is_some_and(has_failed);
+    let newest = row.environments.iter().filter(|cell| has_failed(cell)).filter_map(|cell| cell.since).max();
+    (row.attention, !is_last, Reverse(newest))
 }
 
-/// Returns the names of the environments, by their usual position in a pipeline. `None`: there are too many for columns.
-fn columns(rows: &[Arc<PipelineRow>]) -> Option<Vec<&str>> {
-    let mut positions: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
-    for row in rows {
-        for (position, cell) in row.environments.iter().enumerate() {
-            // From the end, so that the last environment of a short pipeline is beside that of a long one.
-            let from_end = 1000 - row.environments.len() + position;
-            let known = positions.entry(&cell.name).or_default();
-            *known = (known.0 + from_end, known.1 + 1);
+/// Returns the group of a pipeline. Empty if it has none.
+fn group_of(group: Group, row: &PipelineRow) -> &str {
+    match group {
+        Group::None => "",
+        Group::Team => &row.team,
+        Group::Namespace => &row.namespace,
+        Group::Kind => &row.kind,
+    }
+}
+
+/// Selects the pipelines of one page. A group is at the place of its most urgent pipeline.
+pub(crate) fn choose<'a>(query: &Query, all: impl Iterator<Item = &'a Arc<PipelineRow>>) -> Chosen {
+    let (mut chosen, mut rows) = (Chosen::default(), Vec::new());
+    for row in all {
+        chosen.total += 1;
+        chosen.has_teams |= !row.team.is_empty();
+        *chosen.counts.entry(row.attention).or_default() += 1;
+        if selects(query, row) {
+            rows.push(row);
         }
     }
-    if positions.len() > COLUMNS {
-        return None;
+    rows.sort_by(|a, b| (urgency(a), &a.namespace, &a.name).cmp(&(urgency(b), &b.namespace, &b.name)));
+    if query.group != Group::None {
+        let mut places: BTreeMap<String, usize> = BTreeMap::new();
+        for (place, row) in rows.iter().enumerate() {
+            let group = group_of(query.group, row).to_owned();
+            places.entry(group.clone()).or_insert(place);
+            *chosen.groups.entry(group).or_default() += 1;
+        }
+        // The order within a group stays.
+        rows.sort_by_key(|row| places.get(group_of(query.group, row)).copied());
     }
-    let mut names: Vec<_> = positions.into_iter().map(|(name, (sum, count))| (sum * 1000 / count, name)).collect();
-    names.sort_unstable();
-    Some(names.into_iter().map(|(_, name)| name).collect())
+    chosen.matching = rows.len();
+    chosen.rows = rows.into_iter().skip(query.page * ROWS).take(ROWS).cloned().collect();
+    chosen
 }
 
 impl Overview {
     /// Counts a delivery that no Notification object counts.
     pub(crate) fn add(&mut self, one: &Unsent) {
-        let number = self.without_object.get_or_insert_default().entry(one.notification.clone()).or_default();
-        if one.is_parked {
-            number.1 += 1;
-            self.parked += 1;
-        } else {
-            number.0 += 1;
-            self.pending += 1;
+        match one.why {
+            Why::GivenUp => self.parked += 1,
+            Why::Error | Why::Turn => self.pending += 1,
+        }
+        let all = self.without_object.get_or_insert_default();
+        match one.why {
+            Why::GivenUp => all.entry(one.notification.clone()).or_default().1 += 1,
+            Why::Error => all.entry(one.notification.clone()).or_default().0 += 1,
+            Why::Turn => {}
         }
     }
 
@@ -124,41 +164,39 @@ impl Overview {
                     code { "kubectl describe pipelines " (query.scope()) }
                 }
             }
-            (self.summary(query))
+            (self.verdict())
+            (tiles(self, query))
             @for one in &self.troubles { (trouble(one)) }
-            (self.unwell(now))
-            (filters(query))
-            (self.table(query, now))
-            (pages(query, "/", ROWS, self.matching))
+            div.overview {
+                div.now {
+                    (approvals::list(&self.approvals, self.form_token.as_deref(), now))
+                    (self.unwell(now))
+                }
+                div.pipelines {
+                    (self.filters(query))
+                    (self.table(query, now))
+                    (pages(query, "/", ROWS, self.chosen.matching))
+                }
+                (self.recent.html())
+            }
             (command(&same(query)))
         }
     }
 
-    fn summary(&self, query: &Query) -> Markup {
-        let count = |attention: Attention| self.counts.get(&attention).copied().unwrap_or_default();
-        let with = |shown: Shown| Query { shown, ..query.elsewhere() }.link("/");
-        let (failed, wrong) = (count(Attention::Failed), count(Attention::Wrong));
-        let unclear = count(Attention::Unclear);
+    fn verdict(&self) -> Markup {
+        let wrong: usize =
+            [Attention::Failed, Attention::Wrong, Attention::Unclear].into_iter().map(|a| self.chosen.count(a)).sum();
         let is_known = self.troubles.is_empty() && self.is_complete;
         let has_unsent = self.without_object.as_ref().is_some_and(|all| !all.is_empty());
-        let is_well = failed + wrong + unclear == 0 && self.unwell.is_empty() && !has_unsent && is_known;
+        let is_well = wrong == 0 && self.unwell.is_empty() && !has_unsent && is_known;
         html! {
-            @if is_well && self.total > 0 {
+            @if is_well && self.chosen.total > 0 {
                 p.verdict.good {
-                    "Nothing is wrong: " (plural(self.total, "pipeline")) ", " (plural(self.notifications, "notification")) "."
+                    "Nothing is wrong: " (plural(self.chosen.total, "pipeline")) ", " (plural(self.notifications, "notification")) "."
                     @if self.without_object.is_none() { " You may not read the deliveries of cluster-wide notifications." }
                 }
             }
             @if !self.is_complete && self.troubles.is_empty() { p.notice { "The first list has not ended yet; more pipelines follow." } }
-            dl.figures {
-                (tile("Failed", failed, Tone::Bad, &with(Shown::Failed)))
-                (tile("Cannot be followed or sent", wrong, Tone::Bad, &with(Shown::Wrong)))
-                (tile("Gone, drifted or unknown", unclear, Tone::Warn, &with(Shown::Wrong)))
-                (tile("In progress", count(Attention::Moving), Tone::Busy, &with(Shown::InProgress)))
-                (tile("Current", count(Attention::None), Tone::Good, &with(Shown::Current)))
-                (tile("Deliveries that wait", usize::try_from(self.pending).unwrap_or(0), Tone::Warn, &query.elsewhere().link("/receivers")))
-                (tile("Deliveries given up", usize::try_from(self.parked).unwrap_or(0), Tone::Bad, &query.elsewhere().link("/given-up")))
-            }
         }
     }
 
@@ -194,28 +232,68 @@ impl Overview {
         }
     }
 
-    fn table(&self, query: &Query, now: Time) -> Markup {
-        if self.rows.is_empty() {
-            let words = if self.total == 0 { "There are no pipelines here." } else { "No pipeline matches the filters." };
-            return html! { @if self.troubles.is_empty() { p.empty { (words) } } };
-        }
-        let columns = columns(&self.rows);
+    fn filters(&self, query: &Query) -> Markup {
+        let with = |group: Group| Query { group, page: 0, ..query.clone() }.link("/");
         html! {
-            (scroll("pipelines", &html! { table.matrix {
-                    thead {
-                        tr {
-                            th scope="col" { "Pipeline" }
-                            @match &columns {
-                                Some(columns) => @for name in columns { th scope="col" { (name) } },
-                                None => th scope="col" { "Environments" },
-                            }
-                            th scope="col" { "Last notified" }
+            div.choosing {
+                form.filters action="/" {
+                    (namespace_field(query))
+                    label { span { "State" }
+                        select name="state" {
+                            @for (shown, name, label) in Shown::ALL { option value=(name) selected[shown == query.shown] { (label) } }
                         }
                     }
-                    tbody {
-                        @for row in &self.rows { (line(row, columns.as_deref(), query, now)) }
+                    label { span { "Name, application or revision" }
+                        input type="search" name="q" value=(query.text) maxlength="256" spellcheck="false";
+                    }
+                    @if query.group != Group::None { input type="hidden" name="group" value=(query.group.name()); }
+                    button { "Show" }
+                    @if query.link("/") != "/" { a href="/" { "Remove the filters" } }
+                }
+                div.grouping {
+                    span.label #grouping { "Group by" }
+                    ul.choices aria-labelledby="grouping" {
+                        @for (group, _, label) in Group::ALL {
+                            @if group != Group::Team || self.chosen.has_teams || query.group == Group::Team {
+                                li { a href=(with(group)) aria-current=[(group == query.group).then_some("true")] { (label) } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn table(&self, query: &Query, now: Time) -> Markup {
+        let rows = &self.chosen.rows;
+        if rows.is_empty() {
+            let words =
+                if self.chosen.total == 0 { "There are no pipelines here." } else { "No pipeline matches the filters." };
+            return html! { @if self.troubles.is_empty() { p.empty { (words) } } };
+        }
+        html! {
+            (scroll("pipelines", &html! { table.matrix {
+                    thead { (line::head(query)) }
+                    @for part in rows.chunk_by(|a, b| group_of(query.group, a) == group_of(query.group, b)) {
+                        tbody {
+                            @if let Some(first) = part.first().filter(|_| query.group != Group::None) { (self.heading(group_of(query.group, first), query)) }
+                            @for row in part { (line::line(row, query, now)) }
+                        }
                     }
                 } }))
+        }
+    }
+
+    /// Returns the heading of a group, with the number of its pipelines on all pages.
+    fn heading(&self, group: &str, query: &Query) -> Markup {
+        let count = self.chosen.groups.get(group).copied().unwrap_or_default();
+        let none = if query.group == Group::Team { "no team" } else { "not known" };
+        html! {
+            tr.group {
+                th scope="rowgroup" colspan=(line::columns(query)) {
+                    (if group.is_empty() { none } else { group }) " " span.none { (plural(count, "pipeline")) }
+                }
+            }
         }
     }
 }
@@ -227,144 +305,129 @@ fn named(names: &[String]) -> String {
     if more > 0 { format!("{first} and {more} more") } else { first }
 }
 
-fn tile(label: &str, count: usize, tone: Tone, link: &str) -> Markup {
-    let class = if count == 0 { "figure zero".to_owned() } else { format!("figure {}", tone.class()) };
-    html! { div class=(class) { dt { (label) } dd { a href=(link) { (count) } } } }
-}
-
-fn filters(query: &Query) -> Markup {
-    html! {
-        form.filters action="/" {
-            (namespace_field(query))
-            label { span { "State" }
-                select name="state" {
-                    @for (shown, name, label) in Shown::ALL { option value=(name) selected[shown == query.shown] { (label) } }
-                }
-            }
-            label { span { "Name, application or revision" }
-                input type="search" name="q" value=(query.text) maxlength="256" spellcheck="false";
-            }
-            button { "Show" }
-            @if query.link("/") != "/" { a href="/" { "Remove the filters" } }
-        }
-    }
-}
-
-fn line(row: &PipelineRow, columns: Option<&[&str]>, query: &Query, now: Time) -> Markup {
-    let link = permalink::pipeline(&row.namespace, &row.name);
-    html! {
-        tr {
-            th scope="row" {
-                a href=(link) { (row.name) }
-                @if query.namespace.is_none() { span.sub { (row.namespace) } }
-                @if let Some((reason, message)) = &row.not_ready {
-                    span.sub { (badge(Tone::Bad, reason)) " " span.message title=(message) { (message) } }
-                }
-                @for (name, reason, message) in row.unsent.iter().take(2) {
-                    span.sub { (badge(Tone::Bad, reason)) " " span.message title=(message) { (name) ": " (message) } }
-                }
-            }
-            @match columns {
-                Some(columns) => @for name in columns {
-                    td data-label=(name) {
-                        @match row.environments.iter().find(|cell| cell.name == *name) {
-                            Some(cell) => (environment(cell, now)),
-                            None => span.none { "—" },
-                        }
-                    }
-                },
-                None => td.flow {
-                    @for cell in &row.environments { div { span.sub { (cell.name) } (environment(cell, now)) } }
-                },
-            }
-            td data-label="Last notified" {
-                @match &row.last_sent {
-                    Some((time, by)) => { (age(*time, now)) span.sub { @if !by.is_empty() { "by " (by) } } },
-                    None => span.none { "never" },
-                }
-            }
-        }
-    }
-}
-
-fn environment(cell: &Cell, now: Time) -> Markup {
-    let (ready, all) = cell.ready;
-    html! {
-        span.state {
-            (badge(Tone::of_status(cell.status), status_word(cell.status)))
-            @if cell.drifted { " " (badge(Tone::Warn, "Drifted")) }
-            @if all > 1 { " " span.none { (ready) "/" (all) } }
-        }
-        span.revisions { @for text in &cell.revisions { (revision(text)) " " } }
-        span.sub {
-            @if let Some(since) = cell.since { (lasting(since, now)) }
-            @if let Some(notified) = cell.notified { span.notified { "notified " (age(notified, now)) } }
-        }
-        @if let Some(waits) = &cell.waits_for_approval {
-            span.sub { (badge(Tone::Busy, "Waits for approval")) " " (revision(waits)) }
-        }
-        @if !cell.message.is_empty() && cell.status != Some(relaybook_api::Status::Current) {
-            span.sub.message title=(cell.message) { (cell.message) }
-        }
-    }
-}
-
 fn same(query: &Query) -> String {
     format!("kubectl get pipelines,notifications {}", query.scope())
 }
 
+/// Rows for tests.
 #[cfg(test)]
-mod tests {
-    use super::*;
+pub(crate) mod testing {
+    use serde_json::json;
 
-    fn row(name: &str, attention: Attention, environments: &[&str]) -> Arc<PipelineRow> {
-        let environments = environments.iter().map(|name| Cell { name: (*name).to_owned(), ..Cell::default() }).collect();
-        Arc::new(PipelineRow {
+    use crate::follow::rows::{Attention, Cell, PipelineRow};
+
+    /// Returns a pipeline with an environment for each status: `e0`, `e1` and so on.
+    pub(crate) fn row(name: &str, statuses: &[&str]) -> PipelineRow {
+        let cell = |(index, status): (usize, &&str)| Cell {
+            name: format!("e{index}"),
+            status: serde_json::from_value(json!(status)).unwrap(),
+            ready: (1, 1),
+            ..Cell::default()
+        };
+        PipelineRow {
             namespace: "team-a".to_owned(),
             name: name.to_owned(),
-            app: String::new(),
-            environments,
+            app: "Deployment web".to_owned(),
+            kind: "Deployment".to_owned(),
+            team: String::new(),
+            environments: statuses.iter().enumerate().map(cell).collect(),
             not_ready: None,
             unsent: Vec::new(),
             last_sent: None,
             clusters: Vec::new(),
             endpoints: Vec::new(),
-            attention,
-        })
+            attention: Attention::None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::row;
+    use super::*;
+
+    fn of(name: &str, attention: Attention) -> Arc<PipelineRow> {
+        Arc::new(PipelineRow { attention, ..row(name, &[]) })
+    }
+
+    fn names(query: &str, all: &[Arc<PipelineRow>]) -> String {
+        let chosen = choose(&Query::read(query), all.iter());
+        assert_eq!((chosen.rows.len(), chosen.total), (chosen.matching, all.len()));
+        chosen.rows.iter().map(|row| row.name.clone()).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
     fn pipelines_with_problems_come_first() {
         let all = [
-            row("a", Attention::None, &[]),
-            row("b", Attention::Moving, &[]),
-            row("c", Attention::Failed, &[]),
-            row("d", Attention::Wrong, &[]),
-            row("e", Attention::Failed, &[]),
+            of("a", Attention::None),
+            of("b", Attention::Moving),
+            of("c", Attention::Failed),
+            of("d", Attention::Wrong),
+            of("e", Attention::Failed),
+            of("f", Attention::Unclear),
         ];
-        let names = |query: &str| {
-            let (rows, matching, total, _) = choose(&Query::read(query), all.iter());
-            assert_eq!((rows.len(), total), (matching, 5));
-            rows.iter().map(|row| row.name.clone()).collect::<Vec<_>>().join(" ")
-        };
-        assert_eq!(names(""), "c e d b a");
-        assert_eq!(names("state=wrong"), "c e d");
-        assert_eq!(names("state=in-progress"), "b");
-        assert_eq!(names("state=current"), "a");
-        assert_eq!(names("q=E"), "c e d b a", "each namespace has an e");
-        assert_eq!(names("q=zz"), "");
+        for (query, expected) in [
+            ("", "c e d f b a"),
+            ("state=wrong", "c e d f"),
+            ("state=failed", "c e"),
+            ("state=not-ready", "d"),
+            ("state=unclear", "f"),
+            ("state=in-progress", "b"),
+            ("state=current", "a"),
+            ("q=E", "c e d f b a"),
+            ("q=zz", ""),
+        ] {
+            assert_eq!(names(query, &all), expected, "{query}");
+        }
     }
 
     #[test]
-    fn environment_columns_are_in_the_order_of_most_pipelines() {
-        let rows = [
-            row("a", Attention::None, &["dev", "prod"]),
-            row("b", Attention::None, &["dev", "staging", "prod"]),
-            row("c", Attention::None, &["prod"]),
+    fn a_failure_of_the_last_environment_comes_first_and_then_the_newest() {
+        let failed = |name: &str, statuses: &[&str], since: &[i64]| {
+            let mut row = PipelineRow { attention: Attention::Failed, ..row(name, statuses) };
+            for (cell, since) in row.environments.iter_mut().zip(since) {
+                cell.since = Some(Time::from_second(*since).unwrap());
+            }
+            Arc::new(row)
+        };
+        let all = [
+            failed("a-dev-new", &["Failed", "Current"], &[90, 99]),
+            failed("b-prod-old", &["Current", "Failed"], &[99, 10]),
+            failed("c-prod-new", &["Current", "Failed"], &[1, 80]),
+            failed("d-dev-old", &["Failed", "Current"], &[20, 99]),
+            failed("e-both", &["Failed", "Failed"], &[70, 5]),
+            failed("f-prod-unknown", &["Current", "Failed"], &[]),
+            failed("g-same", &["Failed"], &[10]),
+            of("h-wrong", Attention::Wrong),
         ];
-        assert_eq!(columns(&rows), Some(vec!["dev", "staging", "prod"]));
-        let names: Vec<String> = (0..7).map(|n| format!("e{n}")).collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        assert_eq!(columns(&[row("a", Attention::None, &names)]), None);
+        let expected = "c-prod-new e-both b-prod-old g-same f-prod-unknown a-dev-new d-dev-old h-wrong";
+        assert_eq!(names("", &all), expected);
+    }
+
+    #[test]
+    fn a_group_is_at_the_place_of_its_most_urgent_pipeline() {
+        let in_team =
+            |name: &str, team: &str, attention| Arc::new(PipelineRow { attention, team: team.to_owned(), ..row(name, &[]) });
+        let all = [
+            in_team("a", "pay", Attention::None),
+            in_team("b", "shop", Attention::Moving),
+            in_team("c", "pay", Attention::Failed),
+            in_team("d", "", Attention::Wrong),
+            in_team("e", "shop", Attention::None),
+        ];
+        for (query, expected, groups) in [
+            ("", "c d b a e", 0),
+            ("group=team", "c a d b e", 3),
+            ("group=team&state=current", "a e", 2),
+            ("group=namespace", "c d b a e", 1),
+            ("group=kind", "c d b a e", 1),
+        ] {
+            assert_eq!(names(query, &all), expected, "{query}");
+            let chosen = choose(&Query::read(query), all.iter());
+            assert_eq!(chosen.groups.len(), groups, "{query}");
+            assert!(chosen.has_teams && chosen.groups.values().sum::<usize>() == chosen.matching * usize::from(groups > 0));
+        }
+        let pay = choose(&Query::read("group=team"), all.iter()).groups["pay"];
+        assert_eq!(pay, 2);
     }
 }

@@ -19,6 +19,8 @@ const REVISION: usize = 24;
 pub(crate) struct Frame {
     /// The title, without the name of the product.
     pub(crate) title: String,
+    /// The cluster that the page shows. Empty for somebody who is not signed in.
+    pub(crate) place: String,
     pub(crate) screen: Option<Screen>,
     pub(crate) query: Query,
     /// The name of the caller. `None`: nobody is signed in, or the API server does not say.
@@ -135,6 +137,16 @@ pub(crate) fn moment(time: Time) -> Markup {
     html! { time datetime=(time.to_string()) title=(utc(time)) data-moment="" { (utc(time)) } }
 }
 
+/// A time of a day, in UTC. The script shows the zone of the reader.
+pub(crate) fn clock(time: Time) -> Markup {
+    html! { time datetime=(time.to_string()) title=(utc(time)) data-clock="" { (time.strftime("%H:%M:%S").to_string()) } }
+}
+
+/// A day and a time without the year, in UTC. The script shows the zone of the reader.
+pub(crate) fn day(time: Time) -> Markup {
+    html! { time datetime=(time.to_string()) title=(utc(time)) data-day="" { (time.strftime("%m-%d %H:%M").to_string()) } }
+}
+
 /// Returns a time in UTC for people.
 pub(crate) fn utc(time: Time) -> String {
     time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
@@ -209,6 +221,15 @@ pub(crate) fn figure(label: &str, value: &Markup) -> Markup {
     html! { div.figure { dt { (label) } dd { (value) } } }
 }
 
+/// Returns a text in which commands are between backticks.
+pub(crate) fn with_code(text: &str) -> Markup {
+    html! {
+        @for (index, part) in text.split('`').enumerate() {
+            @if index % 2 == 1 { code { (part) } } @else { (part) }
+        }
+    }
+}
+
 /// A whole page.
 pub(crate) fn page(frame: &Frame, banners: &Markup, content: &Markup) -> Markup {
     let elsewhere = frame.query.elsewhere();
@@ -219,7 +240,7 @@ pub(crate) fn page(frame: &Frame, banners: &Markup, content: &Markup) -> Markup 
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                title { (frame.title) " · Relaybook" }
+                title { (frame.title) @if !frame.place.is_empty() { " · " (frame.place) } " · Relaybook" }
                 link rel="stylesheet" href=(asset::STYLE.path());
                 link rel="icon" href=(asset::ICON.path()) type="image/svg+xml";
                 @if frame.is_signed_in { script src=(asset::SCRIPT.path()) defer {} }
@@ -230,6 +251,7 @@ pub(crate) fn page(frame: &Frame, banners: &Markup, content: &Markup) -> Markup 
                 a.skip href="#content" { "Skip to the content" }
                 header.top {
                     a.brand href=(elsewhere.link("/")) { (flag()) "Relaybook" }
+                    @if !frame.place.is_empty() { span.place title="The cluster that this page shows" { (frame.place) } }
                     @if frame.is_signed_in { (navigation(frame, &elsewhere)) }
                 }
                 main #content tabindex="-1" {
@@ -254,6 +276,7 @@ fn navigation(frame: &Frame, elsewhere: &Query) -> Markup {
     let screens = [
         (Screen::Overview, "Overview"),
         (Screen::Receivers, "Receivers"),
+        (Screen::Waiting, "Waiting"),
         (Screen::GivenUp, "Given up"),
         (Screen::Clusters, "Clusters"),
     ];

@@ -4,7 +4,10 @@ use maud::{Markup, html};
 
 use crate::follow::rows::PipelineRow;
 use crate::query::{Query, RANGES, Range};
-use crate::screens::parts::{Tone, age, badge, lasting, plural, revision, scroll, status_word, trouble, utc};
+use crate::screens::approvals::Approval;
+use crate::screens::parts::{
+    Tone, age, badge, clock, day, lasting, plural, revision, scroll, status_word, trouble, utc, with_code,
+};
 use crate::screens::table::{Named, audit_commands, deliveries};
 use crate::screens::timeline::{Lane, Timeline, empty_words};
 use crate::trouble::Trouble;
@@ -20,6 +23,15 @@ const NEWEST: usize = 50;
 const WORDS: f64 = 9.0;
 /// Number of promotions in the table.
 const PROMOTIONS: usize = 20;
+
+/// The colours of states, for the legend of the timeline.
+const STATES: [(Tone, &str); 5] = [
+    (Tone::Good, "current"),
+    (Tone::Busy, "in progress"),
+    (Tone::Bad, "failed"),
+    (Tone::Warn, "gone, terminating or unknown"),
+    (Tone::Quiet, "not known"),
+];
 
 /// What the screen of a pipeline shows.
 #[derive(Debug)]
@@ -38,6 +50,10 @@ pub(crate) struct PipelineView {
     /// The promotions, the newest first.
     pub(crate) promotions: Vec<Promotion>,
     pub(crate) troubles: Vec<Trouble>,
+    /// The token of forms. `None`: the page only reads.
+    pub(crate) form_token: Option<String>,
+    /// The result of an approval that was just requested: what was done, or why nothing was.
+    pub(crate) approved: Option<Result<String, String>>,
 }
 
 impl PipelineView {
@@ -47,7 +63,18 @@ impl PipelineView {
         let path = permalink::pipeline(namespace, name);
         html! {
             h1 { "Pipeline " span.name { (namespace) "/" (name) } }
-            p.lead { @if !app.is_empty() { (app) } @if let Some((time, by)) = &self.row.last_sent { " · last message sent " (age(*time, now)) @if !by.is_empty() { " by " (by) } } }
+            p.lead {
+                @if !app.is_empty() { "It follows " (app) ". " }
+                @match &self.row.last_sent {
+                    Some((time, by)) => { "The last message was sent " (age(*time, now)) @if !by.is_empty() { " by " (by) } "." },
+                    None => "No message was sent yet.",
+                }
+            }
+            @match &self.approved {
+                Some(Ok(done)) => p.notice.good role="status" { (done) },
+                Some(Err(why)) => p.notice.bad role="status" { (with_code(why)) },
+                None => {},
+            }
             @if let Some((reason, message)) = &self.row.not_ready { p.notice.bad { (badge(Tone::Bad, reason)) " " (message) } }
             @for (notification, reason, message) in &self.row.unsent {
                 p.notice.bad { (badge(Tone::Bad, reason)) " " a href=(permalink::notification(namespace, notification)) { (notification) } ": " (message) }
@@ -94,17 +121,21 @@ impl PipelineView {
                 @else {
                     div.timeline role="group" aria-label=(format!("Timeline from {} to {}", utc(self.timeline.from), utc(self.timeline.to))) {
                         @for lane in &self.timeline.lanes { (draw(lane)) }
-                        span.label.axis { "UTC" }
-                        svg.axis width="100%" height="18" aria-hidden="true" {
-                            @for (at, words) in &self.timeline.ticks {
-                                text x=(percent(*at)) y="13" text-anchor="middle" { (words) }
+                        span.label.axis data-zone="" { "UTC" }
+                        div.axis aria-hidden="true" {
+                            @for tick in &self.timeline.ticks {
+                                span { @if self.timeline.is_long { (day(*tick)) } @else { (clock(*tick)) } }
                             }
                         }
                     }
                     p.legend {
+                        span.label { "States:" }
+                        @for (tone, words) in STATES { span { i class=(tone.class()) {} " " (words) } }
+                    }
+                    p.legend {
+                        span.label { "Messages:" }
                         span { b.good { "✓" } " delivered" } span { b.busy { "…" } " waiting" } span { b.bad { "✕" } " given up" }
                         span { b.quiet { "»" } " superseded" } span { b.quiet { "–" } " canceled" } span { b.quiet { "○" } " not wanted" }
-                        span { b.quiet { "▬" } " state not known" }
                     }
                 }
                 @if self.has_more { p.notice { "There are more deliveries than this page reads, in the order of their names. So some are missing here, also new ones." } }
@@ -131,23 +162,25 @@ impl PipelineView {
     }
 
     fn promoted(&self, now: Time) -> Markup {
-        if self.promotions.is_empty() {
+        let approvals = Approval::of(&self.row);
+        if self.promotions.is_empty() && approvals.is_empty() {
             return html! {};
         }
-        let (namespace, pipeline) = (&self.row.namespace, &self.row.name);
         html! {
             section aria-labelledby="promotions" {
                 h2 #promotions { "Promotions" }
-                @for cell in self.row.environments.iter().filter(|cell| cell.waits_for_approval.is_some()) {
-                    p.notice.busy {
-                        "The promotion of " (revision(cell.waits_for_approval.as_deref().unwrap_or_default())) " to " (cell.name)
-                        " waits for an approval: " code { "relaybook approve " (pipeline) " " (cell.name) " -n " (namespace) }
+                @for one in &approvals {
+                    div.notice.busy.approval {
+                        span { "The promotion of " (revision(&one.revision)) " to " (one.environment) " has waited for an approval " (lasting(one.since, now)) "." }
+                        (one.form(self.form_token.as_deref()))
                     }
                 }
-                (scroll("promotions", &html! { table {
-                        thead { tr { th scope="col" { "To" } th scope="col" { "Revision" } th scope="col" { "Phase" } th scope="col" { "Message" } th scope="col" { "Since" } } }
-                        tbody { @for one in self.promotions.iter().take(PROMOTIONS) { (promotion(one, now)) } }
-                    } }))
+                @if !self.promotions.is_empty() {
+                    (scroll("promotions", &html! { table {
+                            thead { tr { th scope="col" { "To" } th scope="col" { "Revision" } th scope="col" { "Phase" } th scope="col" { "Message" } th scope="col" { "Since" } } }
+                            tbody { @for one in self.promotions.iter().take(PROMOTIONS) { (promotion(one, now)) } }
+                        } }))
+                }
             }
         }
     }
@@ -195,8 +228,8 @@ fn promotion(promotion: &Promotion, now: Time) -> Markup {
             td data-label="Revision" { (revision(&promotion.spec.revision)) }
             td data-label="Phase" { (badge(tone, phase.as_str())) }
             td data-label="Message" {
-                @if !status.reason.is_empty() { (status.reason) " " }
-                span.message { (status.message) }
+                @if !status.reason.is_empty() { span.sub { (status.reason) } }
+                span.message { (with_code(&status.message)) }
                 @if let Some(url) = location { " " a href=(url) rel="noreferrer noopener external" { "open" } }
             }
             td data-label="Since" { @match since { Some(since) => (age(since, now)), None => "—" } }

@@ -90,7 +90,10 @@ impl Found {
 /// Returns the command, with the text in quotes for a shell.
 fn same(query: &Query) -> String {
     let text = shell(&query.text.to_lowercase());
-    format!("relaybook audit {} -o json | jq '.[] | select(.revision | ascii_downcase | contains({text}))'", query.scope())
+    format!(
+        "relaybook audit {} -o json | jq '.items[] | select(.revision | ascii_downcase | contains({text}))'",
+        query.scope()
+    )
 }
 
 /// Returns a text as JSON within single quotes of a shell.
@@ -107,7 +110,7 @@ mod tests {
         let query = Query { text: "a'; rm -rf / #\"".to_owned(), ..Query::default() };
         assert_eq!(
             same(&query),
-            "relaybook audit -A -o json | jq '.[] | select(.revision | ascii_downcase | contains(\"a'\\''; rm -rf / #\\\"\"))'"
+            "relaybook audit -A -o json | jq '.items[] | select(.revision | ascii_downcase | contains(\"a'\\''; rm -rf / #\\\"\"))'"
         );
     }
 }

@@ -37,8 +37,10 @@ pub(crate) struct Timeline {
     pub(crate) from: Time,
     pub(crate) to: Time,
     pub(crate) lanes: Vec<Lane>,
-    /// The labels of the axis, each with its position in percent.
-    pub(crate) ticks: Vec<(f64, String)>,
+    /// The times of the axis: in the middle of each of so many parts of the width.
+    pub(crate) ticks: Vec<Time>,
+    /// Whether the labels of the axis need the day.
+    pub(crate) is_long: bool,
 }
 
 /// One subject.
@@ -115,7 +117,8 @@ pub(crate) fn timeline(
             lane.bars.clear();
         }
     }
-    Timeline { from, to: millis(scale.to), lanes, ticks: ticks(scale) }
+    let is_long = scale.to - scale.from > 36 * 3_600_000;
+    Timeline { from, to: millis(scale.to), lanes, ticks: ticks(scale), is_long }
 }
 
 impl Lane {
@@ -170,14 +173,8 @@ impl Scale {
     }
 }
 
-fn ticks(scale: Scale) -> Vec<(f64, String)> {
-    let is_long = scale.to - scale.from > 36 * 3_600_000;
-    let tick = |n: i64| {
-        let time = millis(scale.from + (scale.to - scale.from) * (2 * n + 1) / (2 * TICKS));
-        let format = if is_long { "%m-%d %H:%M" } else { "%H:%M:%S" };
-        (scale.at(time), time.strftime(format).to_string())
-    };
-    (0..TICKS).map(tick).collect()
+fn ticks(scale: Scale) -> Vec<Time> {
+    (0..TICKS).map(|n| millis(scale.from + (scale.to - scale.from) * (2 * n + 1) / (2 * TICKS))).collect()
 }
 
 /// Returns the bars of a target. Another subject has no states, only events, each at a point in time.

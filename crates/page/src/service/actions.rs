@@ -6,7 +6,7 @@ use maud::html;
 use super::{Done, Inner, Visit, inside};
 use crate::access::caller::no_cookie;
 use crate::answer::Answer;
-use crate::forms::{Form, local_path, resend, resend_all};
+use crate::forms::{Form, approve, local_path, resend, resend_all};
 use crate::query::{Query, Screen};
 use crate::read::send_test::Tested;
 use crate::screens::send_test::Consent;
@@ -44,6 +44,11 @@ impl Inner {
             Some((Screen::Delivery(namespace, name), "resend")) => {
                 let result = resend(&visit.caller, &namespace, &name).await;
                 self.screen(visit, Screen::Delivery(namespace, name), Done::One(result)).await
+            }
+            Some((Screen::Pipeline(namespace, name), "approve")) => {
+                let result = approve(&visit.caller, (&namespace, &name), &form).await;
+                let done = Done::Approved(result.map_err(|trouble| trouble.sentence()));
+                self.screen(visit, Screen::Pipeline(namespace, name), done).await
             }
             Some((Screen::Notification(namespace, name), "test")) => self.test(visit, &form, (namespace, name)).await,
             _ => Answer::text(StatusCode::NOT_FOUND, "There is no such action.\n"),

@@ -74,6 +74,7 @@ impl Inner {
 pub(super) fn outside(status: StatusCode, title: &str, content: &Markup) -> Answer {
     let frame = Frame {
         title: title.to_owned(),
+        place: String::new(),
         screen: None,
         query: Query::default(),
         name: None,

@@ -10,6 +10,8 @@ const skew = Date.now() - Date.parse(document.body.dataset.now);
 const { address } = document.body.dataset;
 if (address && new URL(address, location.href).pathname !== location.pathname) history.replaceState(null, '', address);
 
+const zoneName = Intl.DateTimeFormat().resolvedOptions().timeZone;
+
 function span(seconds) {
   if (seconds < 60) return `${seconds} s`;
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
@@ -29,10 +31,15 @@ function showTimes() {
     } else if ('age' in time.dataset) {
       const seconds = Math.floor((now - at) / 1000);
       time.textContent = seconds < 0 ? `in ${span(-seconds)}` : `${span(seconds)} ago`;
+    } else if ('clock' in time.dataset) {
+      time.textContent = new Date(at).toLocaleTimeString(undefined, { timeStyle: 'medium' });
+    } else if ('day' in time.dataset) {
+      time.textContent = new Date(at).toLocaleString(undefined, { month: 'short', day: 'numeric', hour: '2-digit', minute: '2-digit' });
     } else {
       time.textContent = here;
     }
   }
+  for (const label of document.querySelectorAll('[data-zone]')) label.textContent = zoneName;
 }
 
 // A link or button that is replaced between press and release gets no click.
@@ -61,8 +68,12 @@ function replace(html) {
   if (!next) return false;
   const selected = new Set([...live.querySelectorAll('input[type=checkbox]:checked')].map((box) => box.value));
   for (const box of next.querySelectorAll('input[type=checkbox]')) box.checked = selected.has(box.value);
-  const open = [...live.querySelectorAll('details')].map((details) => details.open);
-  next.querySelectorAll('details').forEach((details, index) => { if (index < open.length) details.open = open[index]; });
+  // The lines of pipelines change their places, so each is known by its name. The others are known by their place.
+  const [named, others] = ['details[data-of]', 'details:not([data-of])'];
+  const opened = new Set([...live.querySelectorAll(named)].filter((details) => details.open).map((details) => details.dataset.of));
+  for (const details of next.querySelectorAll(named)) details.open = opened.has(details.dataset.of);
+  const open = [...live.querySelectorAll(others)].map((details) => details.open);
+  next.querySelectorAll(others).forEach((details, index) => { if (index < open.length) details.open = open[index]; });
   const fields = (root) => [...root.querySelectorAll('input:not([type=checkbox]):not([type=hidden]), select')];
   const typed = fields(live);
   fields(next).forEach((field, index) => {
@@ -273,7 +284,7 @@ function prepare() {
 }
 
 const zone = document.getElementById('zone');
-if (zone) zone.textContent = `Times are in ${Intl.DateTimeFormat().resolvedOptions().timeZone}.`;
+if (zone) zone.textContent = `Times are in ${zoneName}.`;
 prepare();
 follow();
 setInterval(showTimes, 15000);

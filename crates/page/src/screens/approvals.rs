@@ -1,0 +1,115 @@
+//! The promotions that wait for an approval, and the form that approves one. Pure.
+
+use std::sync::Arc;
+
+use maud::{Markup, html};
+
+use crate::follow::rows::PipelineRow;
+use crate::screens::parts::{lasting, revision};
+use relaybook_api::Time;
+use relaybook_api::values::permalink;
+
+/// Maximum number of promotions in the list.
+const SHOWN: usize = 20;
+
+/// A promotion that waits for an approval.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Approval {
+    pub(crate) namespace: String,
+    pub(crate) pipeline: String,
+    /// The environment to which the revision goes.
+    pub(crate) environment: String,
+    pub(crate) revision: String,
+    pub(crate) since: Time,
+}
+
+impl Approval {
+    /// Returns those of a pipeline, in the order of its environments.
+    pub(crate) fn of(row: &PipelineRow) -> Vec<Self> {
+        let waiting = row.environments.iter().filter_map(|cell| {
+            let (revision, since) = cell.waits_for_approval.clone()?;
+            Some(Self {
+                namespace: row.namespace.clone(),
+                pipeline: row.name.clone(),
+                environment: cell.name.clone(),
+                revision,
+                since,
+            })
+        });
+        waiting.collect()
+    }
+
+    /// Returns those of all pipelines. The one that has waited for the longest time is first.
+    pub(crate) fn of_all<'a>(rows: impl Iterator<Item = &'a Arc<PipelineRow>>) -> Vec<Self> {
+        let mut all: Vec<_> = rows.flat_map(|row| Self::of(row)).collect();
+        all.sort_by(|a, b| (a.since, &a.namespace, &a.pipeline).cmp(&(b.since, &b.namespace, &b.pipeline)));
+        all
+    }
+
+    /// The form that approves it. It has the revision that the person sees, so another one is not approved. Without a token, the command.
+    pub(crate) fn form(&self, token: Option<&str>) -> Markup {
+        let Self { namespace, pipeline, environment, revision, .. } = self;
+        let Some(token) = token else {
+            return html! { code { "relaybook approve " (pipeline) " " (environment) " -n " (namespace) } };
+        };
+        html! {
+            form.approve method="post" action=(format!("{}/approve", permalink::pipeline(namespace, pipeline))) {
+                input type="hidden" name="token" value=(token);
+                input type="hidden" name="environment" value=(environment);
+                input type="hidden" name="revision" value=(revision);
+                button aria-label=(format!("Approve {revision} for {environment} of {namespace}/{pipeline}")) { "Approve" }
+            }
+        }
+    }
+}
+
+/// The list of the overview. Empty if nothing waits.
+pub(crate) fn list(all: &[Approval], token: Option<&str>, now: Time) -> Markup {
+    if all.is_empty() {
+        return html! {};
+    }
+    html! {
+        section aria-labelledby="approvals" {
+            h2 #approvals { "Promotions that wait for an approval" }
+            ul.list.plain {
+                @for one in all.iter().take(SHOWN) {
+                    li.approval {
+                        span {
+                            a href=(permalink::pipeline(&one.namespace, &one.pipeline)) { (one.namespace) "/" (one.pipeline) }
+                            " " (revision(&one.revision)) " to " (one.environment) " " span.none { (lasting(one.since, now)) }
+                        }
+                        (one.form(token))
+                    }
+                }
+                @if all.len() > SHOWN { li.none { "and " (all.len() - SHOWN) " more" } }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::screens::overview::testing::row;
+
+    #[test]
+    fn the_promotion_that_waits_for_the_longest_time_is_first() {
+        let at = |second| Time::from_second(second).unwrap();
+        let waits = |name: &str, all: &[Option<i64>]| {
+            let mut row = row(name, &vec!["Current"; all.len()]);
+            for (cell, since) in row.environments.iter_mut().zip(all) {
+                cell.waits_for_approval = since.map(|since| (format!("r{since}"), at(since)));
+            }
+            Arc::new(row)
+        };
+        let rows = [waits("a", &[None, Some(30)]), waits("b", &[Some(20), Some(10)]), waits("c", &[None])];
+        let all = Approval::of_all(rows.iter());
+        let names: Vec<_> = all.iter().map(|one| format!("{}/{} {}", one.pipeline, one.environment, one.revision)).collect();
+        assert_eq!(names, ["b/e1 r10", "b/e0 r20", "a/e1 r30"]);
+        assert_eq!(list(&[], Some("t"), at(40)).into_string(), "");
+        let with = list(&all, Some("t"), at(40)).into_string();
+        assert!(with.contains("name=\"revision\" value=\"r10\"") && with.contains("/pipelines/team-a/b/approve"), "{with}");
+        let without = list(&all, None, at(40)).into_string();
+        assert!(!without.contains("<form") && without.contains("relaybook approve b e1 -n team-a"), "{without}");
+    }
+}

@@ -1,0 +1,82 @@
+//! The tiles above the overview: how many there are of each kind, each with a link to exactly these. Pure.
+
+use maud::{Markup, html};
+
+use super::Overview;
+use crate::follow::rows::Attention;
+use crate::query::{Query, Screen, Shown};
+use crate::screens::parts::Tone;
+
+/// The tiles that lead to pipelines: the label, what is counted, the colour, and the filter that selects the same.
+const PIPELINES: [(&str, Attention, Tone, Shown); 5] = [
+    ("Failed", Attention::Failed, Tone::Bad, Shown::Failed),
+    ("Cannot be followed or sent", Attention::Wrong, Tone::Bad, Shown::NotReady),
+    ("Gone, drifted or unknown", Attention::Unclear, Tone::Warn, Shown::Unclear),
+    ("In progress", Attention::Moving, Tone::Busy, Shown::InProgress),
+    ("Current", Attention::None, Tone::Good, Shown::Current),
+];
+
+fn link(query: &Query, shown: Shown) -> String {
+    Query { shown, group: query.group, ..query.elsewhere() }.link("/")
+}
+
+/// Returns the tiles.
+pub(super) fn tiles(overview: &Overview, query: &Query) -> Markup {
+    let number = |count: i64| usize::try_from(count).unwrap_or(0);
+    let list = |screen: &Screen| query.elsewhere().link(&screen.path());
+    html! {
+        dl.figures {
+            @for (label, attention, tone, shown) in PIPELINES {
+                (tile(label, overview.chosen.count(attention), tone, &link(query, shown)))
+            }
+            (tile("Deliveries that wait", number(overview.pending), Tone::Warn, &list(&Screen::Waiting)))
+            (tile("Deliveries given up", number(overview.parked), Tone::Bad, &list(&Screen::GivenUp)))
+        }
+    }
+}
+
+fn tile(label: &str, count: usize, tone: Tone, link: &str) -> Markup {
+    let class = if count == 0 { "figure tile zero".to_owned() } else { format!("figure tile {}", tone.class()) };
+    html! {
+        div class=(class) {
+            dt { (label) }
+            dd { a href=(link) aria-label=(format!("{label}: {count}")) { (count) } }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::follow::rows::PipelineRow;
+    use crate::screens::overview::choose;
+    use crate::screens::overview::testing::row;
+
+    #[test]
+    fn each_tile_has_the_number_of_the_rows_that_its_link_selects() {
+        let kinds = [Attention::Failed, Attention::Wrong, Attention::Unclear, Attention::Moving, Attention::None];
+        // One, two, three and so on of each kind.
+        let all: Vec<_> = kinds
+            .into_iter()
+            .enumerate()
+            .flat_map(|(index, attention)| (0..=index).map(move |n| (format!("p{index}-{n}"), attention)))
+            .map(|(name, attention)| Arc::new(PipelineRow { attention, ..row(&name, &["Current"]) }))
+            .collect();
+        for text in ["", "state=failed&q=p1&page=3", "group=namespace"] {
+            let query = Query::read(text);
+            let chosen = choose(&query, all.iter());
+            for (index, (label, attention, _, shown)) in PIPELINES.into_iter().enumerate() {
+                let link = link(&query, shown);
+                let behind = choose(&Query::read(link.strip_prefix("/?").unwrap()), all.iter());
+                assert_eq!(chosen.count(attention), index + 1, "{label}");
+                assert_eq!(behind.matching, chosen.count(attention), "{label}: {link}");
+                assert!(behind.rows.iter().all(|row| row.attention == attention), "{label}: {link}");
+            }
+        }
+        let counted: usize =
+            PIPELINES.iter().map(|(_, attention, ..)| choose(&Query::default(), all.iter()).count(*attention)).sum();
+        assert_eq!(counted, all.len(), "each pipeline is in one tile");
+    }
+}

@@ -1,0 +1,259 @@
+//! The deliveries that wait, and those that were given up: by notification and reason. Pure.
+
+use std::collections::BTreeMap;
+
+use maud::{Markup, html};
+
+use crate::follow::rows::NotificationRow;
+use crate::query::{Query, Screen};
+use crate::screens::parts::{Tone, age, badge, command, lasting, namespace_field, revision, scroll, trouble};
+use crate::screens::table::{answer, more};
+use crate::trouble::Trouble;
+use relaybook_api::values::permalink;
+use relaybook_api::{Outcome, Time};
+use relaybook_tools::audit::{Entry, StateFilter};
+
+/// Number of deliveries on a page.
+pub(crate) const ROWS: u32 = 100;
+
+/// Which deliveries the screen shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// Those that wait.
+    Waiting,
+    /// Those that were given up.
+    GivenUp,
+}
+
+/// What the screen shows.
+#[derive(Debug)]
+pub(crate) struct Undelivered {
+    pub(crate) which: Which,
+    pub(crate) entries: Vec<Entry>,
+    /// The token of the next page.
+    pub(crate) next: Option<String>,
+    /// How many there are, as the notifications count them.
+    pub(crate) total: Option<i64>,
+    pub(crate) troubles: Vec<Trouble>,
+    pub(crate) form_token: Option<String>,
+    /// What became of a redelivery that was just requested.
+    pub(crate) resent: Option<Resent>,
+}
+
+/// The result of a request to send deliveries again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Resent {
+    pub(crate) requested: usize,
+    /// Those that could not be requested, each with the reason.
+    pub(crate) failed: Vec<(String, String)>,
+}
+
+impl Which {
+    /// Returns the state of the deliveries.
+    pub(crate) const fn state(self) -> StateFilter {
+        match self {
+            Self::Waiting => StateFilter::Pending,
+            Self::GivenUp => StateFilter::Settled(Outcome::Parked),
+        }
+    }
+
+    /// Returns how many a notification has.
+    pub(crate) fn count(self, row: &NotificationRow) -> i64 {
+        match self {
+            Self::Waiting => row.pending,
+            Self::GivenUp => row.parked,
+        }
+    }
+
+    fn path(self) -> String {
+        let screen = match self {
+            Self::Waiting => Screen::Waiting,
+            Self::GivenUp => Screen::GivenUp,
+        };
+        screen.path()
+    }
+
+    /// Returns the heading, what the deliveries are, and the words for none.
+    const fn words(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::Waiting => (
+                "Waiting",
+                "Deliveries that are not settled: they wait for their turn, for an answer, or for the next attempt after an error.",
+                "No delivery waits.",
+            ),
+            Self::GivenUp => (
+                "Given up",
+                "Deliveries that are not sent any more: the receiver refused them, they became too old, or they could not be rendered.",
+                "Nothing was given up.",
+            ),
+        }
+    }
+
+    /// Returns why a delivery is in the list.
+    fn reason(self, entry: &Entry) -> &str {
+        let row = &entry.row;
+        match (row.reason.as_deref().filter(|reason| !reason.is_empty()), self) {
+            (Some(reason), _) => reason,
+            (None, Self::GivenUp) => "no reason",
+            (None, Self::Waiting) if row.attempts == 0 => "not sent yet",
+            (None, Self::Waiting) => "no answer yet",
+        }
+    }
+}
+
+/// The namespace of the pipeline, the notification and the reason, and the deliveries.
+type Group<'a> = ((&'a str, &'a str, &'a str), Vec<&'a Entry>);
+
+impl Undelivered {
+    fn groups(&self) -> Vec<Group<'_>> {
+        let mut groups: BTreeMap<_, Vec<&Entry>> = BTreeMap::new();
+        for entry in &self.entries {
+            let home = entry.spec.pipeline_ref.namespace.as_str();
+            let key = (home, entry.row.notification.as_str(), self.which.reason(entry));
+            groups.entry(key).or_default().push(entry);
+        }
+        groups.into_iter().collect()
+    }
+
+    /// Returns the content of the page.
+    pub(crate) fn html(&self, query: &Query, now: Time) -> Markup {
+        let (groups, path) = (self.groups(), self.which.path());
+        let (heading, lead, none) = self.which.words();
+        html! {
+            h1 { (heading) }
+            p.lead {
+                (lead)
+                @if let Some(total) = self.total { " Kept here: " b { (total) } "." }
+            }
+            @for one in &self.troubles { (trouble(one)) }
+            @if let Some(resent) = &self.resent { (result(resent)) }
+            form.filters action=(path) { (namespace_field(query)) button { "Show" } }
+            @if groups.is_empty() && self.troubles.is_empty() {
+                @if query.after.is_some() { p.empty { "There are no more." } } @else { p.verdict.good { (none) } }
+            }
+            @match self.which {
+                Which::GivenUp if !groups.is_empty() => (self.form(&groups, query, now)),
+                _ => @for group in &groups { (self.group(group, now)) },
+            }
+            (more(query, &path, self.next.as_deref(), "Next 100"))
+            (command(&format!("relaybook audit --outcome {} {}", self.which.state().as_str().to_lowercase(), query.scope())))
+        }
+    }
+
+    fn form(&self, groups: &[Group<'_>], query: &Query, now: Time) -> Markup {
+        html! {
+            form #resend.resend method="post" action="/given-up/resend" {
+                @if let Some(token) = &self.form_token {
+                    input type="hidden" name="token" value=(token);
+                    input type="hidden" name="back" value=(query.link("/given-up"));
+                    p.bar {
+                        button { "Resend the selected" }
+                        button.plain type="button" data-select="all" hidden { "Select all on this page" }
+                        progress #progress hidden max="1" value="0" aria-label="Progress" {}
+                        span #progress-words role="status" {}
+                    }
+                }
+                @for group in groups { (self.group(group, now)) }
+            }
+        }
+    }
+
+    fn group(&self, ((namespace, notification, reason), entries): &Group<'_>, now: Time) -> Markup {
+        let can_act = self.which == Which::GivenUp && self.form_token.is_some();
+        let tone = if self.which == Which::GivenUp { Tone::Bad } else { Tone::Warn };
+        html! {
+            section.group {
+                h2 {
+                    a href=(permalink::notification(namespace, notification)) { (namespace) "/" (notification) }
+                    " " (badge(tone, reason)) " " span.none { (entries.len()) }
+                }
+                (scroll(&format!("{namespace}/{notification}, {reason}"), &html! { table {
+                        thead { tr {
+                            @if can_act { th scope="col" { span.hidden { "Selected" } } }
+                            th scope="col" { "Delivery" } th scope="col" { "Revision" } th scope="col" { "Answer or error" }
+                            @match self.which {
+                                Which::GivenUp => th scope="col" { "Given up" },
+                                Which::Waiting => {
+                                    th scope="col" { "Attempts" } th scope="col" { "Since" } th scope="col" { "Next attempt" }
+                                },
+                            }
+                        } }
+                        tbody { @for entry in entries { (line(entry, self.which, can_act, now)) } }
+                    } }))
+            }
+        }
+    }
+}
+
+fn line(entry: &Entry, which: Which, can_act: bool, now: Time) -> Markup {
+    let row = &entry.row;
+    let id = format!("{}/{}", row.namespace, row.name);
+    html! {
+        tr {
+            @if can_act {
+                td.select { input type="checkbox" name="delivery" value=(id) aria-label=(format!("Select {} {}", row.type_.as_str(), row.subject)); }
+            }
+            th scope="row" { a href=(permalink::delivery(&row.namespace, &row.name)) { (row.type_.as_str()) " " (row.subject) } span.sub { (entry.spec.pipeline_ref.namespace) "/" (row.pipeline) } }
+            td data-label="Revision" { (revision(&row.revision)) }
+            td data-label="Answer or error" { (answer(row)) }
+            @match which {
+                Which::GivenUp => td data-label="Given up" { @match row.last() { Some(last) => (age(last, now)), None => "—" } },
+                Which::Waiting => {
+                    td.number data-label="Attempts" { (row.attempts) }
+                    td data-label="Since" { @match row.recorded { Some(since) => (lasting(since, now)), None => "—" } }
+                    td data-label="Next attempt" { @match row.next_attempt { Some(next) => (age(next, now)), None => span.none { "not planned" } } }
+                },
+            }
+        }
+    }
+}
+
+fn result(resent: &Resent) -> Markup {
+    html! {
+        @if resent.requested > 0 { p.notice.good role="status" data-requested=(resent.requested) { "Redeliveries requested: " (resent.requested) ". A delivery leaves this list when it is sent." } }
+        @if resent.requested == 0 && resent.failed.is_empty() { p.notice role="status" { "Nothing was selected." } }
+        @for (name, why) in &resent.failed { p.notice.bad role="status" { (name) ": " (why) } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use relaybook_api::{Delivery, DeliveryStatus};
+
+    fn entry(status: DeliveryStatus) -> Entry {
+        let mut delivery = Delivery::new("d1", relaybook_api::testing::spec(1));
+        delivery.metadata.namespace = Some("team-a".to_owned());
+        delivery.status = Some(status);
+        Entry::from(delivery)
+    }
+
+    #[test]
+    fn each_list_has_its_columns_and_only_what_was_given_up_is_sent_again() {
+        let now = Time::from_second(100).unwrap();
+        let next = DeliveryStatus {
+            attempts: 2,
+            next_attempt_time: Some(Time::from_second(160).unwrap()),
+            ..DeliveryStatus::default()
+        };
+        let refused = DeliveryStatus {
+            outcome: Some(Outcome::Parked),
+            reason: Some("ReceiverRejected".to_owned()),
+            ..DeliveryStatus::default()
+        };
+        for (which, status, words, command, has_form) in [
+            (Which::Waiting, DeliveryStatus::default(), "not sent yet", "audit --outcome pending -A", false),
+            (Which::Waiting, next, "in 1 min", "audit --outcome pending -A", false),
+            (Which::GivenUp, refused, "ReceiverRejected", "audit --outcome parked -A", true),
+        ] {
+            let form_token = Some("t".to_owned());
+            let entries = vec![entry(status)];
+            let view =
+                Undelivered { which, entries, next: None, total: Some(1), troubles: Vec::new(), form_token, resent: None };
+            let html = view.html(&Query::default(), now).into_string();
+            assert!(html.contains(words) && html.contains(command), "{html}");
+            assert_eq!(html.contains("Resend the selected"), has_form, "{html}");
+            assert_eq!(html.contains("Next attempt"), !has_form, "{html}");
+        }
+    }
+}
