@@ -2,8 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
-
 /// The allocator of the C library used a fifth of the CPU time of a delivery. In a static binary it is slower still.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -11,5 +9,5 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     // kube and reqwest share it. The call can fail only if a provider is already installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    relaybook::cli::Cli::parse().run()
+    relaybook::cli::Cli::of_process().run()
 }

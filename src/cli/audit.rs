@@ -6,6 +6,7 @@ use std::pin::pin;
 use clap::Args;
 use futures::{Stream, StreamExt as _, TryStreamExt as _};
 
+use super::complete;
 use super::shared::output::{Format, Listed, Printer};
 use super::shared::table::{Table, shown};
 use super::shared::{Scope, failure, named};
@@ -18,13 +19,13 @@ use relaybook_tools::diagnosis::age;
 #[derive(Debug, Args)]
 pub(super) struct AuditArgs {
     /// Only deliveries of this Pipeline, as `NAME` or `pipeline/NAME` [default: all of the namespace].
-    #[arg(value_name = "PIPELINE", value_parser = named::pipeline, conflicts_with = "pipeline")]
+    #[arg(value_name = "PIPELINE", value_parser = named::pipeline, add = complete::pipelines(), conflicts_with = "pipeline")]
     of: Option<String>,
     /// The same as PIPELINE.
-    #[arg(long, value_parser = named::pipeline)]
+    #[arg(long, value_parser = named::pipeline, add = complete::pipelines())]
     pipeline: Option<String>,
     /// Only deliveries of this Notification.
-    #[arg(long, value_parser = named::notification)]
+    #[arg(long, value_parser = named::notification, add = complete::notifications())]
     notification: Option<String>,
     /// Only deliveries that this label selector selects, such as `relaybook.dev/environment=prod`.
     #[arg(short = 'l', long, value_name = "SELECTOR")]

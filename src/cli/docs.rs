@@ -1,4 +1,4 @@
-//! Writes `docs/commands.md` from the definitions of the command line.
+//! Writes `docs/commands.md` from the arguments of the command line.
 //!
 //! In: the program with its commands, as clap knows them. Out: a section of Markdown for each command. `make reference` writes them into the
 //! page; otherwise a test compares them.

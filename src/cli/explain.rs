@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use kube::Client;
 use serde::Serialize;
 
+use super::complete;
 use super::shared::Place;
 use super::shared::named;
 use super::shared::running::{Running, WithSettings};
@@ -20,10 +21,10 @@ use relaybook_tools::preview::{
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {
     /// The Pipeline, as `NAME` or `pipeline/NAME`.
-    #[arg(value_parser = named::pipeline)]
+    #[arg(value_parser = named::pipeline, add = complete::pipelines())]
     pipeline: String,
     /// A notification of the Pipeline, as `NAME` or `notification/NAME` [default: all].
-    #[arg(value_parser = named::notification)]
+    #[arg(value_parser = named::notification, add = complete::notifications())]
     notification: Option<String>,
     /// One target, as `ENVIRONMENT/CLUSTER/NAMESPACE`, with `/APP` if the target names another application [default: all].
     #[arg(long)]

@@ -5,6 +5,7 @@
 
 mod audit;
 mod check;
+mod complete;
 #[cfg(test)]
 mod docs;
 mod explain;
@@ -24,9 +25,13 @@ mod version;
 mod wait;
 
 use std::io::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use anyhow::Context as _;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap_complete::CompleteEnv;
+use clap_complete::env::Shells;
 
 use crate::app::Access;
 use crate::options::Options;
@@ -91,6 +96,16 @@ enum Command {
 }
 
 impl Cli {
+    /// Parses the arguments of the process. As a plugin of kubectl (`kubectl-relaybook`), it has the name `kubectl relaybook` in its help. If a
+    /// shell asks for candidates, they are printed, and the process ends.
+    #[must_use]
+    pub fn of_process() -> Self {
+        CompleteEnv::with_factory(Self::command).bin(NAME).completer(NAME).complete();
+        let started = std::env::args_os().next().unwrap_or_default();
+        let matches = Self::command().bin_name(name(Path::new(&started))).get_matches();
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+
     /// Runs the command.
     #[must_use]
     pub fn run(self) -> ExitCode {
@@ -145,9 +160,20 @@ fn run_on_cluster(access: &Access, work: impl Future<Output = anyhow::Result<()>
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(all)
 }
 
+/// The name of the program.
+const NAME: &str = "relaybook";
+
+/// Returns the name with which the process was started.
+fn name(started: &Path) -> &'static str {
+    let is_plugin = started.file_name().is_some_and(|name| name.to_string_lossy().starts_with("kubectl-"));
+    if is_plugin { "kubectl relaybook" } else { NAME }
+}
+
+/// Prints the script that lets a shell ask this program for candidates. It stays valid when the program is upgraded.
 fn completion(shell: clap_complete::Shell) -> anyhow::Result<()> {
-    let mut text = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "relaybook", &mut text);
+    let (shells, mut text) = (Shells::builtins(), Vec::new());
+    let shell = shells.completer(&shell.to_string()).context("this shell is not known")?;
+    shell.write_registration("COMPLETE", NAME, NAME, NAME, &mut text)?;
     Ok(std::io::stdout().lock().write_all(&text)?)
 }
 
@@ -190,6 +216,17 @@ mod tests {
             &["fly"],
         ] {
             assert!(Cli::try_parse_from(std::iter::once(&"relaybook").chain(bad)).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_plugin_of_kubectl_has_its_name_in_the_help() {
+        for (started, expected) in
+            [("/usr/bin/relaybook", "Usage: relaybook explain"), ("kubectl-relaybook", "Usage: kubectl relaybook explain")]
+        {
+            let mut command = Cli::command().bin_name(name(Path::new(started)));
+            let error = command.try_get_matches_from_mut([started, "explain", "--help"]).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
         }
     }
 

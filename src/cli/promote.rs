@@ -5,6 +5,7 @@ use std::io::Write as _;
 use clap::Args;
 use kube::{Client, ResourceExt as _};
 
+use super::complete;
 use super::shared::Place;
 use super::shared::named::{self, of_promotion};
 use relaybook_api::{Pipeline, Promotion};
@@ -16,9 +17,10 @@ use relaybook_tools::preview::live;
 #[derive(Debug, Args)]
 pub(super) struct PromoteArgs {
     /// The Pipeline, as `NAME` or `pipeline/NAME`.
-    #[arg(value_parser = named::pipeline)]
+    #[arg(value_parser = named::pipeline, add = complete::pipelines())]
     pipeline: String,
     /// The environment to which the revision of the environment before it goes.
+    #[arg(add = complete::environments())]
     environment: String,
     /// Fail if the environment before runs another revision than this one.
     #[arg(long)]
@@ -30,9 +32,10 @@ pub(super) struct PromoteArgs {
 #[derive(Debug, Args)]
 pub(super) struct ApproveArgs {
     /// The Pipeline, as `NAME` or `pipeline/NAME`.
-    #[arg(value_parser = named::pipeline)]
+    #[arg(value_parser = named::pipeline, add = complete::pipelines())]
     pipeline: String,
     /// The environment whose promotion waits for an approval.
+    #[arg(add = complete::environments())]
     environment: String,
     /// Approve only if the promotion that waits is for this revision.
     #[arg(long)]

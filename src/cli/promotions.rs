@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use clap::Args;
 
+use super::complete;
 use super::shared::output::{Format, Listed, Printer};
 use super::shared::table::{Table, shown};
 use super::shared::{Scope, named};
@@ -15,7 +16,7 @@ use relaybook_tools::diagnosis::age;
 #[derive(Debug, Args)]
 pub(super) struct PromotionsArgs {
     /// Only promotions of this Pipeline, as `NAME` or `pipeline/NAME` [default: all of the namespace].
-    #[arg(value_parser = named::pipeline)]
+    #[arg(value_parser = named::pipeline, add = complete::pipelines())]
     pipeline: Option<String>,
     /// The output format. The newest promotion is first.
     #[arg(short, long, value_enum, default_value_t)]

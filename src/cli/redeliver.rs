@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use clap::Args;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
+use super::complete;
 use super::shared::named::{self, of_delivery};
 use super::shared::{Scope, failure};
 use crate::options::values::span;
@@ -24,10 +25,10 @@ pub(super) struct RedeliverArgs {
     #[arg(long)]
     parked: bool,
     /// With --parked: only deliveries of this Pipeline.
-    #[arg(long, requires = "parked", value_parser = named::pipeline)]
+    #[arg(long, requires = "parked", value_parser = named::pipeline, add = complete::pipelines())]
     pipeline: Option<String>,
     /// With --parked: only deliveries of this Notification.
-    #[arg(long, requires = "parked", value_parser = named::notification)]
+    #[arg(long, requires = "parked", value_parser = named::notification, add = complete::notifications())]
     notification: Option<String>,
     /// With --parked: only deliveries that this label selector selects, such as `relaybook.dev/environment=prod`.
     #[arg(short = 'l', long, requires = "parked", value_name = "SELECTOR")]

@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use kube::{Client, ResourceExt};
 use url::Url;
 
+use super::complete;
 use super::shared::Place;
 use super::shared::files::read;
 use super::shared::named;
@@ -22,14 +23,14 @@ use relaybook_tools::preview::{LayeredNotification, Manifests, Preview, PreviewE
 pub(super) struct RenderArgs {
     /// The notification, as `NAME` or `notification/NAME`. Without a file it is read from the cluster. A notification that is not
     /// a Notification object requires --pipeline.
-    #[arg(value_name = "NAME", required_unless_present = "files", value_parser = named::notification)]
+    #[arg(value_name = "NAME", required_unless_present = "files", value_parser = named::notification, add = complete::notifications())]
     name: Option<String>,
     /// A file with Notifications, and with the ConfigMaps of their templates; `-` is stdin; can be repeated. Without --pipeline no
     /// cluster is used, and objects without a namespace are in `default`.
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     files: Vec<PathBuf>,
     /// A Pipeline of the cluster that supplies the data [default: sample data].
-    #[arg(long, value_parser = named::pipeline)]
+    #[arg(long, value_parser = named::pipeline, add = complete::pipelines())]
     pipeline: Option<String>,
     /// A target of that pipeline, as `ENVIRONMENT/CLUSTER/NAMESPACE` [default: the first target].
     #[arg(long, requires = "pipeline")]

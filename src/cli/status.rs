@@ -1,5 +1,6 @@
 //! `relaybook status`: what is wrong, the worst first, and what runs where.
 
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _, Write};
 use std::time::Duration;
 
@@ -9,9 +10,10 @@ use kube::{Client, ResourceExt as _};
 use serde::Serialize;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
+use super::complete;
 use super::shared::exit::{Code, Ended};
-use super::shared::table::{Table, shown};
-use super::shared::{Scope, failure, named};
+use super::shared::table::{Table, shown, terminal_width};
+use super::shared::{Scope, named};
 use relaybook_api::pipeline_set::PipelineSet;
 use relaybook_api::{Notification, Pipeline, Time, now};
 use relaybook_telemetry::chain;
@@ -27,18 +29,22 @@ use relaybook_tools::preview::live;
 const PACE: Duration = Duration::from_secs(1);
 /// Interval at which `--watch` reads the installation again, and updates the ages.
 const AGAIN: Duration = Duration::from_secs(30);
+/// Minimum time between two lists of the waiting deliveries. Their numbers are also in the Notifications, which are watched.
+const COUNT_AGAIN: Duration = Duration::from_secs(10);
+/// Maximum number of lines of `--watch` on a terminal. The worst are first.
+const LINES: usize = 60;
 /// Maximum length of a message or a remedy, in characters.
 const LONGEST: usize = 400;
 
 #[derive(Debug, Args)]
 pub(super) struct StatusArgs {
     /// Only this Pipeline, with its targets, as `NAME` or `pipeline/NAME` [default: all of the namespace].
-    #[arg(value_parser = named::pipeline, conflicts_with = "all_namespaces")]
+    #[arg(value_parser = named::pipeline, add = complete::pipelines(), conflicts_with = "all_namespaces")]
     pipeline: Option<String>,
     /// Print again when something changes: on a terminal the whole screen, otherwise one JSON object on each line.
     #[arg(short, long)]
     watch: bool,
-    /// End with exit code 1 if there is a problem. A warning is not a problem.
+    /// End with exit code 1 if there is a problem, and with 5 if there is none in what could be read, and not all could. A warning is no problem.
     #[arg(long, conflicts_with = "watch")]
     exit_code: bool,
     /// The output format.
@@ -89,13 +95,18 @@ pub(super) async fn status(args: StatusArgs) -> anyhow::Result<()> {
     }
     let mut source = Source::open(client, namespace, &args).await?;
     if args.watch {
-        return follow(source, &args).await;
+        return follow(source, args.output).await;
     }
     source.refresh().await;
     let screen = source.screen(now());
     print(&screen, args.output, now())?;
     let is_wrong = screen.findings.iter().any(|finding| finding.level == Level::Problem);
-    if args.exit_code && is_wrong { Err(Ended::quietly(Code::No).into()) } else { Ok(()) }
+    match args.exit_code {
+        true if is_wrong => Err(Ended::quietly(Code::No).into()),
+        // What was not read can be wrong.
+        true if !screen.not_shown.is_empty() => Err(Ended::quietly(Code::Unanswered).into()),
+        _ => Ok(()),
+    }
 }
 
 /// The objects that the screen is made from.
@@ -108,7 +119,9 @@ struct Source {
     sets: Option<Watched<PipelineSet>>,
     notifications: Option<Watched<Notification>>,
     pending: Vec<Row>,
-    installation: Installation,
+    installations: Vec<Installation>,
+    /// When the waiting deliveries were read.
+    counted: Option<Instant>,
     /// When the installation was read.
     read: Option<Instant>,
     /// What may not be listed.
@@ -117,6 +130,8 @@ struct Source {
     unknown: Vec<String>,
     /// Why the waiting deliveries are not known.
     unread: Option<String>,
+    /// The kinds whose watch fails, and why.
+    stale: BTreeMap<&'static str, String>,
 }
 
 impl Source {
@@ -136,7 +151,9 @@ impl Source {
             sets,
             notifications,
             pending: Vec::new(),
-            installation: Installation::default(),
+            installations: Vec::new(),
+            counted: None,
+            stale: BTreeMap::new(),
             read: None,
             forbidden,
             unknown: Vec::new(),
@@ -146,15 +163,22 @@ impl Source {
 
     /// Reads the deliveries that are pending, and now and then the installation.
     async fn refresh(&mut self) {
-        match read::pending(&self.client, self.namespace.as_deref()).await {
-            Ok(pending) => (self.pending, self.unread) = (pending, None),
-            Err(error) => self.unread = Some(format!("waiting deliveries: {}", chain(&error))),
+        if self.counted.is_none_or(|counted| counted.elapsed() >= COUNT_AGAIN) {
+            match read::pending(&self.client, self.namespace.as_deref()).await {
+                Ok(pending) => (self.pending, self.unread) = (pending, None),
+                Err(error) => self.unread = Some(format!("waiting deliveries: {}", chain(&error))),
+            }
+            self.counted = Some(Instant::now());
         }
         if self.read.is_none_or(|read| read.elapsed() >= AGAIN) {
-            // Without a namespace, the controller that watches all of them is meant.
-            let namespace = self.namespace.as_deref().unwrap_or_default();
-            let read = read::installation(&self.client, self.controller.as_deref(), namespace).await;
-            (self.installation, self.unknown) = read;
+            let controller = self.controller.as_deref();
+            (self.installations, self.unknown) = match self.namespace.as_deref() {
+                None if controller.is_none() => read::installations(&self.client).await,
+                namespace => {
+                    let (one, unknown) = read::installation(&self.client, controller, namespace.unwrap_or_default()).await;
+                    (vec![one], unknown)
+                }
+            };
             self.read = Some(Instant::now());
         }
     }
@@ -172,7 +196,7 @@ impl Source {
             rows = pipelines.first().map(targets).unwrap_or_default();
         }
         let known = Known {
-            installation: &self.installation,
+            installations: &self.installations,
             pipelines: &pipelines,
             sets: &sets,
             notifications: &notifications,
@@ -186,17 +210,26 @@ impl Source {
             findings: diagnose(&known, now),
             environments: environments(&pipelines),
             targets: rows,
-            not_shown: self.forbidden.iter().chain(&self.unread).chain(&self.unknown).cloned().collect(),
+            not_shown: self.not_shown(),
         }
     }
 
-    /// Waits for the next change of an object.
-    async fn changed(&mut self) -> watcher::Result<()> {
-        tokio::select! {
-            result = changed(&mut self.pipelines) => result,
-            result = changed(&mut self.notifications) => result,
-            result = changed(&mut self.sets) => result,
-        }
+    fn not_shown(&self) -> Vec<String> {
+        let stale = self.stale.iter().map(|(kind, why)| format!("changes of {kind}: {why}; trying again"));
+        self.forbidden.iter().chain(&self.unread).chain(&self.unknown).cloned().chain(stale).collect()
+    }
+
+    /// Waits for the next change of an object, or for a watch that fails. A watch that fails is tried again.
+    async fn changed(&mut self) {
+        let (kind, result) = tokio::select! {
+            result = changed(&mut self.pipelines) => ("pipelines", result),
+            result = changed(&mut self.notifications) => ("notifications", result),
+            result = changed(&mut self.sets) => ("pipelinesets", result),
+        };
+        match result {
+            Ok(()) => self.stale.remove(kind),
+            Err(error) => self.stale.insert(kind, chain(&error)),
+        };
     }
 }
 
@@ -211,7 +244,7 @@ fn in_words(namespace: Option<&str>) -> String {
     namespace.map_or_else(|| "all namespaces".to_owned(), ToOwned::to_owned)
 }
 
-/// Lists the objects of a kind. Without the permission, the output says so, and the rest is shown.
+/// Lists the objects of a kind. Without the permission, the output names what is missing, and the rest is shown.
 async fn opened<K: Watchable>(
     mut watched: Watched<K>,
     resource: &str,
@@ -236,20 +269,13 @@ async fn changed<K: Watchable>(watched: &mut Option<Watched<K>>) -> watcher::Res
 }
 
 /// Prints the screen again when it changes, at most once a second.
-async fn follow(mut source: Source, args: &StatusArgs) -> anyhow::Result<()> {
-    let is_terminal = io::stdout().is_terminal() && args.output == Output::Table;
+async fn follow(mut source: Source, output: Output) -> anyhow::Result<()> {
+    let is_terminal = io::stdout().is_terminal() && output == Output::Table;
     let mut last = String::new();
     loop {
         let refreshed = Instant::now();
         source.refresh().await;
-        let screen = source.screen(now());
-        let mut text = Vec::new();
-        if is_terminal {
-            write_table(&mut text, &screen, now())?;
-        } else {
-            writeln!(text, "{}", serde_json::to_string(&screen)?)?;
-        }
-        let text = String::from_utf8(text)?;
+        let text = shown_again(&source.screen(now()), is_terminal, now())?;
         if text != last {
             let mut out = io::stdout().lock();
             // Moves the cursor to the top left corner, and erases the screen.
@@ -258,27 +284,28 @@ async fn follow(mut source: Source, args: &StatusArgs) -> anyhow::Result<()> {
             out.flush()?;
             last = text;
         }
-        let first = tokio::select! {
-            changed = source.changed() => changed,
-            () = sleep(AGAIN) => Ok(()),
-        };
-        report(first, args).await?;
+        tokio::select! {
+            () = source.changed() => {}
+            () = sleep(AGAIN) => {}
+        }
         // Further changes of the same second are in the same output.
         let end = refreshed + PACE;
-        while let Ok(next) = timeout_at(end, source.changed()).await {
-            report(next, args).await?;
-        }
+        while timeout_at(end, source.changed()).await.is_ok() {}
         sleep_until(end).await;
     }
 }
 
-/// Reports a watch that failed. It is tried again.
-async fn report(result: watcher::Result<()>, args: &StatusArgs) -> anyhow::Result<()> {
-    if let Err(error) = result {
-        let text = failure::said(&error, &args.scope.place.access).await;
-        writeln!(io::stderr(), "relaybook: {text}; trying again")?;
+/// Returns the next output of `--watch`: the first lines of the screen, or one line of JSON.
+fn shown_again(screen: &Screen, is_terminal: bool, now: Time) -> anyhow::Result<String> {
+    if !is_terminal {
+        return Ok(serde_json::to_string(screen)? + "\n");
     }
-    Ok(())
+    let mut text = Vec::new();
+    write_table(&mut text, screen, now)?;
+    let text = String::from_utf8(text)?;
+    let more = text.lines().count().saturating_sub(LINES);
+    let first: String = text.split_inclusive('\n').take(LINES).collect();
+    Ok(if more == 0 { first } else { format!("{first}… {more} more lines\n") })
 }
 
 fn print(screen: &Screen, output: Output, now: Time) -> anyhow::Result<()> {
@@ -313,7 +340,7 @@ fn write_table(out: &mut impl Write, screen: &Screen, now: Time) -> io::Result<(
         }
         return Ok(());
     }
-    let mut table = Table::new(&TARGETS.map(|name| (name, 0)), 0..TARGETS.len());
+    let mut table = Table::new(&TARGETS.map(|name| (name, 0)), 0..TARGETS.len()).within(terminal_width(), &NAMES);
     table.write(out, screen.targets.iter().map(|row| target(row, now)))
 }
 
@@ -323,6 +350,7 @@ fn headline(screen: &Screen) -> String {
     let failed = screen.environments.iter().filter(|row| row.status == Some(relaybook_api::Status::Failed)).count();
     let (problems, warnings) = (of(Level::Problem), of(Level::Warning));
     let found = match (problems, warnings) {
+        (0, 0) if !screen.not_shown.is_empty() => "No problems in what could be read.".to_owned(),
         (0, 0) => "No problems.".to_owned(),
         (problems, 0) => format!("{}.", count(problems, "problem")),
         (0, warnings) => format!("No problems, {}.", count(warnings, "warning")),
@@ -338,6 +366,8 @@ fn line(text: &str) -> String {
     escaped(&cut_chars(text, LONGEST))
 }
 
+/// Columns whose cells are never cut, because users copy them.
+const NAMES: [&str; 3] = ["NAMESPACE", "PIPELINE", "ENVIRONMENT"];
 const ENVIRONMENTS: [&str; 8] = ["NAMESPACE", "PIPELINE", "ENVIRONMENT", "READY", "STATE", "REVISION", "SINCE", "LAST SENT"];
 
 fn environment(row: &EnvironmentRow, now: Time) -> Vec<String> {

@@ -126,11 +126,20 @@ async fn resume_notification(site: &Site<'_>, notification: Notification, drops:
     let mut written = None;
     if is_suspended(&notification) {
         let rows = site.pending(&notification).await?;
+        if drops {
+            refuse_part(site, &notification, rows.len()).await?;
+        }
         if !rows.is_empty() {
             confirm(&words::Waiting::of(&rows).announcement(drops, now()), yes)?;
         }
-        if drops && !rows.is_empty() {
+        // The person may have needed an hour to answer.
+        let mut notification = site.notification(&name).await?;
+        if drops {
+            if !is_suspended(&notification) {
+                return Err(Ended::new(Code::No, format!("{name} was resumed meanwhile; nothing was deleted")).into());
+            }
             dropped::pending(site, &notification, rows).await?;
+            notification = site.notification(&name).await?;
         }
         written = change(site, notification, Verb::Resume).await?;
     }
@@ -145,6 +154,30 @@ async fn resume_notification(site: &Site<'_>, notification: Notification, drops:
         writeln!(out, "{words}")?;
     }
     written.map_or(Ok(()), |changed| warn_of_owner(&changed.metadata, None))
+}
+
+/// Refuses to delete if not all that waits can be deleted, or if some of it does not wait because of the suspension.
+async fn refuse_part(site: &Site<'_>, notification: &Notification, known: usize) -> anyhow::Result<()> {
+    let name = notification.name_any();
+    let layers = site.layers(&name, Verb::Suspend).await?;
+    if !layers.is_empty() {
+        let text = format!(
+            "--drop would also delete messages that are not suspended, because layers of {name} set suspend to false: {}; \
+             nothing was changed",
+            layers.join(", ")
+        );
+        return Err(Ended::new(Code::No, text).into());
+    }
+    let waiting = notification.status.as_ref().map_or(0, |status| status.pending);
+    let hidden = waiting - i64::try_from(known).unwrap_or(i64::MAX);
+    if hidden > 0 {
+        let text = format!(
+            "{hidden} more messages of {name} wait where you cannot list them, so --drop cannot delete them; nothing was \
+             changed"
+        );
+        return Err(Ended::new(Code::Unanswered, text).into());
+    }
+    Ok(())
 }
 
 /// Changes the Notification. If somebody else has changed it since it was read, it is read again. Returns the new object, or `None` if there

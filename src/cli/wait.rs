@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use super::complete;
 use super::shared::exit::{Code, Ended};
 use super::shared::{Place, failure, named};
 use crate::options::values::{grace, span};
@@ -18,9 +19,10 @@ const PAUSE: Duration = Duration::from_secs(2);
 #[derive(Debug, Args)]
 pub(super) struct WaitArgs {
     /// The Pipeline, as `NAME` or `pipeline/NAME`.
-    #[arg(value_parser = named::pipeline)]
+    #[arg(value_parser = named::pipeline, add = complete::pipelines())]
     pipeline: String,
     /// The environment [default: the last one].
+    #[arg(add = complete::environments())]
     environment: Option<String>,
     /// The revision: all of it, one item of a list, the text after `@`, `:` or the last `/`, or at least 7 digits of a commit.
     #[arg(long, value_name = "REV", value_parser = revision)]

@@ -153,7 +153,7 @@ pub struct PageOptions {
     /// answers only to this host and to localhost.
     #[arg(long = "page-url", env = "RELAYBOOK_PAGE_URL", value_name = "URL")]
     pub url: Option<PageUrl>,
-    /// Let people send deliveries again, and tests, from the audit page, with their own permissions.
+    /// Let people send deliveries again and tests, and approve promotions, from the audit page, with their own permissions.
     #[arg(long = "page-actions", env = "RELAYBOOK_PAGE_ACTIONS", requires = "address")]
     pub actions: bool,
     /// A file with the key of the cookies of the audit page. All replicas need the same key [default: a key of the process].

@@ -25,6 +25,7 @@ mod chain;
 mod clocks;
 mod clusters;
 mod command_errors;
+mod completion;
 mod conditions;
 mod configured;
 mod deleted;

@@ -77,7 +77,7 @@ pub(super) async fn resend_all(caller: &Caller, form: &Form) -> Resent {
     resent
 }
 
-/// Approves the promotion of a revision to an environment, as `relaybook approve` does. Returns a sentence with what was done.
+/// Approves the promotion that the form shows, as `relaybook approve` does. Returns a sentence with what was done.
 pub(super) async fn approve(caller: &Caller, (namespace, name): (&str, &str), form: &Form) -> Result<String, Trouble> {
     let (environment, revision) = (form.get("environment"), form.get("revision"));
     let api: Api<Pipeline> = Api::namespaced(caller.client.clone(), namespace);
@@ -88,7 +88,11 @@ pub(super) async fn approve(caller: &Caller, (namespace, name): (&str, &str), fo
     let all = in_time(command::of_pipeline(&caller.client, &pipeline), |e| Trouble::new(&e.0, &wanted)).await?;
     let all: Vec<_> = all.iter().collect();
     let refused = |error: AskError| Trouble::Other(nothing(&error.to_string()));
-    match ask::approve(&pipeline, environment, Some(revision), &all).map_err(refused)? {
+    let found = ask::approve(&pipeline, environment, Some(revision), &all).map_err(refused)?;
+    if let Some(why) = other(&found, form.get("promotion")) {
+        return Err(Trouble::Other(nothing(why)));
+    }
+    match found {
         Found::Approved(_) => Ok(format!("The promotion of {revision} to {environment} was approved before.")),
         Found::Waits(promotion) => {
             let wanted = Wanted::new("patch", "promotions", Some(namespace));
@@ -103,6 +107,15 @@ pub(super) async fn approve(caller: &Caller, (namespace, name): (&str, &str), fo
     }
 }
 
+/// Returns why the promotion that was found is not the one that the person saw. `uid`: that of the one on the page.
+fn other(found: &Found<'_>, uid: &str) -> Option<&'static str> {
+    let (promotion, why) = match found {
+        Found::Waits(promotion) => (promotion, "another promotion waits now; look at it first"),
+        Found::Approved(promotion) => (promotion, "another promotion has replaced it, and is approved; look at it first"),
+    };
+    (promotion.metadata.uid.as_deref() != Some(uid)).then_some(why)
+}
+
 /// Returns why nothing was approved, as a sentence without its full stop.
 fn nothing(why: &str) -> String {
     match why.strip_prefix("nothing was approved") {
@@ -114,6 +127,24 @@ fn nothing(why: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use relaybook_api::{Promotion, PromotionSpec};
+
+    #[test]
+    fn only_the_promotion_that_was_shown_is_approved() {
+        let mut promotion = Promotion::new("p", PromotionSpec::default());
+        promotion.metadata.uid = Some("u1".to_owned());
+        let waits = Some("another promotion waits now; look at it first");
+        let approved = Some("another promotion has replaced it, and is approved; look at it first");
+        for (found, uid, why) in [
+            (Found::Waits(&promotion), "u1", None),
+            (Found::Approved(&promotion), "u1", None),
+            (Found::Waits(&promotion), "u2", waits),
+            (Found::Waits(&promotion), "", waits),
+            (Found::Approved(&promotion), "u2", approved),
+        ] {
+            assert_eq!(other(&found, uid), why, "{uid}");
+        }
+    }
 
     #[test]
     fn only_local_paths_are_accepted_as_return_paths() {

@@ -1,8 +1,8 @@
 //! What a person asks: what would be sent, what was sent, what is wrong with files, and whether an installation can work.
 //!
 //! In: files, objects of the API server, and the permissions of the person. Out: findings of files ([`lint`]), rendered requests, tests and
-//! explanations ([`preview`]), Deliveries that match a filter ([`audit`]), the state of an installation ([`check`]), what is wrong, with the
-//! remedy ([`diagnosis`]), and whether an environment runs a revision ([`wait`]). The command line and the audit page show them.
+//! explanations ([`preview`]), Deliveries that match a filter ([`audit`]), and the state of an installation ([`check`]). Also what is wrong,
+//! with the remedy ([`diagnosis`]), whether an environment runs a revision ([`wait`]), and changes that a person requests ([`suspend`]).
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout))]
 

@@ -7,6 +7,8 @@ use std::process::ExitCode;
 
 use super::failure;
 use crate::app::AppError;
+use relaybook_tools::audit::RedeliverError;
+use relaybook_tools::preview::PreviewError;
 
 /// Why a command does not end with 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,9 +57,17 @@ pub(crate) fn code(error: &(dyn Error + 'static)) -> Code {
     match causes.clone().find_map(|cause| cause.downcast_ref::<Ended>()) {
         Some(ended) => ended.code,
         // Without a client, nothing can be asked.
-        None if failure::is_of_server(error) || causes.any(<dyn Error>::is::<AppError>) => Code::Unanswered,
+        None if failure::is_of_server(error) || causes.any(|cause| cause.is::<AppError>() || is_missing(cause)) => {
+            Code::Unanswered
+        }
         None => Code::No,
     }
+}
+
+/// Whether an object does not exist.
+fn is_missing(error: &(dyn Error + 'static)) -> bool {
+    matches!(error.downcast_ref(), Some(PreviewError::NotFound(_)))
+        || matches!(error.downcast_ref(), Some(RedeliverError::NotFound(_)))
 }
 
 /// Whether the command has already printed why it ends.

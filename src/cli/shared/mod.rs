@@ -14,6 +14,7 @@ use clap::Args;
 use kube::Client;
 
 use crate::app::Access;
+use crate::cli::complete;
 use crate::options::values::{CLUSTER_NAME, CONFIG_MAP, NAMESPACE};
 use relaybook_api::ObjectName;
 use relaybook_settings::config::Global;
@@ -23,7 +24,7 @@ use relaybook_tools::preview::live;
 #[derive(Clone, Debug, Args)]
 pub(super) struct Place {
     /// The namespace [default: the namespace of the kubeconfig].
-    #[arg(short, long)]
+    #[arg(short, long, add = complete::namespaces())]
     pub(super) namespace: Option<String>,
     #[command(flatten)]
     pub(super) access: Access,

@@ -21,6 +21,8 @@ use relaybook_tools::audit::{Row, delete_pending};
 const PARALLEL: usize = 8;
 /// How long the controller may take to see the deletions. It writes the number of pending deliveries every five seconds.
 const SEEN_WITHIN: Duration = Duration::from_secs(30);
+/// How long the number must fit.
+const STEADY: Duration = Duration::from_secs(6);
 /// Pause before each look at that number.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -40,19 +42,23 @@ pub(super) async fn pending(site: &Site<'_>, notification: &Notification, rows: 
         }
     }
     let end = Instant::now() + SEEN_WITHIN;
+    let mut seen: Option<Instant> = None;
     loop {
         sleep(PAUSE).await;
         let current = site.notification(&notification.name_any()).await?;
         // Further changes may have been recorded meanwhile. They wait like all others.
         let left = count(&site.pending(&current).await?);
-        if reported(&current) <= left + hidden {
+        let is_seen = reported(&current) <= left + hidden;
+        // The number can be older than the deletions. It is written again within this time.
+        seen = if is_seen { seen.or_else(|| Some(Instant::now())) } else { None };
+        if seen.is_some_and(|since| since.elapsed() >= STEADY) {
             return Ok(());
         }
         if Instant::now() >= end {
             let (name, namespace) = (current.name_any(), &site.namespace);
             let text = format!(
                 "the controller has not noticed the deletions within {} s, so {name} is still suspended; check that it runs \
-                 (relaybook check), and repeat: relaybook resume notification/{name} -n {namespace}",
+                 (relaybook check), and repeat: relaybook resume notification/{name} --drop -n {namespace}",
                 SEEN_WITHIN.as_secs()
             );
             return Err(Ended::new(Code::TimeOver, text).into());

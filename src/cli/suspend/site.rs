@@ -77,7 +77,7 @@ impl<'a> Site<'a> {
     }
 
     /// Lists the pending deliveries of a Notification about the pipelines of the namespace. If the Notification does not set the URL, they
-    /// can also be in the namespace of the global configuration. Without the permission to list them there, a message on stderr says so.
+    /// can also be in the namespace of the global configuration. Without the permission to list them there, a message on stderr reports it.
     pub(super) async fn pending(&self, notification: &Notification) -> anyhow::Result<Vec<Row>> {
         let state = Some(StateFilter::Pending);
         let filter = Filter { notification: Some(notification.name_any()), state, ..Filter::default() };

@@ -10,6 +10,7 @@ use relaybook_text::cut_chars;
 use relaybook_api::conditions::{Condition, ConditionStatus, DELIVERING, READY, get};
 use relaybook_api::notification::{Endpoint, NotificationLayer};
 use relaybook_api::pipeline::{ClusterStatus, EnvironmentStatus, TargetStatus};
+use relaybook_api::promotion::WaitingApproval;
 use relaybook_api::{LogSubject, Notification, Pipeline, PipelineStatus, Status, Time};
 
 /// Maximum number of revisions that are kept of an environment.
@@ -77,8 +78,8 @@ pub(crate) struct Cell {
     pub(crate) message: String,
     /// When a receiver last answered 2xx about a target of the environment.
     pub(crate) notified: Option<Time>,
-    /// The revision whose promotion waits for an approval, and since when.
-    pub(crate) waits_for_approval: Option<(String, Time)>,
+    /// The promotion that waits for an approval.
+    pub(crate) waits_for_approval: Option<WaitingApproval>,
     /// Texts by which the search finds the environment: all revisions of its targets, each with whether it runs. Otherwise it is only tried.
     pub(crate) searched: BTreeMap<String, bool>,
 }
@@ -259,7 +260,7 @@ fn cell(name: &str, known: Option<&EnvironmentStatus>, sent: &[(LogSubject<'_>, 
         ready: (known.targets.iter().filter(|target| target.ready).count(), known.targets.len()),
         message: worst.map(|target| short(&target.message)).unwrap_or_default(),
         notified: about.map(|(_, time)| *time).max(),
-        waits_for_approval: known.waiting_approval.as_ref().map(|waiting| (waiting.revision.clone(), waiting.since)),
+        waits_for_approval: known.waiting_approval.clone(),
         searched: all.filter(|(text, _)| !text.is_empty()).map(|(text, runs)| (text.clone(), runs)).collect(),
     }
 }

@@ -25,7 +25,8 @@ impl Reader<'_> {
         let (chosen, clusters, approvals, recent) = followed.pipelines(|rows| {
             troubles.extend(rows.trouble.clone());
             let all = || rows.all.values();
-            let recent = Recent::of(all(), messages.as_deref(), self.now);
+            let is_complete = rows.is_listed && rows.trouble.is_none() && rows.unreadable.is_empty();
+            let recent = Recent::of(all(), is_complete, messages.as_deref(), self.now);
             (choose(query, all()), clusters(all()), Approval::of_all(all()), recent)
         });
         troubles.extend(followed.unreadable());
@@ -36,8 +37,8 @@ impl Reader<'_> {
             form_token: self.form_token.clone(),
             unwell: Vec::new(),
             notifications: 0,
-            pending: 0,
-            parked: 0,
+            pending: None,
+            parked: None,
             home: namespace.unwrap_or(&self.settings.config_map.namespace).to_owned(),
             without_object: unsent.is_some().then(BTreeMap::new),
             is_complete: followed.is_complete(),
@@ -46,8 +47,11 @@ impl Reader<'_> {
         };
         followed.notifications(|rows| {
             overview.notifications = rows.all.len();
-            overview.pending = rows.all.values().map(|row| row.pending).sum();
-            overview.parked = rows.all.values().map(|row| row.parked).sum();
+            // During an outage, the numbers that were known are shown.
+            if rows.is_listed && rows.trouble.as_ref().is_none_or(Trouble::is_passing) {
+                overview.pending = Some(rows.all.values().map(|row| row.pending).sum());
+                overview.parked = Some(rows.all.values().map(|row| row.parked).sum());
+            }
             overview.unwell = rows.all.values().filter(|row| !row.is_well()).cloned().collect();
             if let Some(trouble) = &rows.trouble
                 && !overview.troubles.contains(trouble)

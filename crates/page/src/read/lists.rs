@@ -9,7 +9,7 @@ use crate::query::Query;
 use crate::read::call::in_time;
 use crate::screens::chart::Figures;
 use crate::screens::receivers::{Receiver, Receivers};
-use crate::screens::undelivered::{ROWS, Undelivered, Which};
+use crate::screens::undelivered::{ROWS, Total, Undelivered, Which};
 use crate::trouble::{Trouble, Wanted};
 use relaybook_api::delivery::SubjectKind;
 use relaybook_api::notification::Endpoint;
@@ -112,8 +112,9 @@ impl Reader<'_> {
         page.entries.extend(elsewhere.all);
         // The Notifications do not count the deliveries of deleted ones, nor those that are elsewhere.
         let listed = i64::try_from(page.entries.len()).unwrap_or(i64::MAX);
-        let is_all = token.is_empty() && page.next.is_none() && troubles.is_empty();
-        let total = if is_all { Some(listed) } else { total.map(|total: i64| total.max(listed)) };
+        let is_all_elsewhere = elsewhere.next.is_none() && elsewhere.trouble.is_none();
+        let is_all = token.is_empty() && page.next.is_none() && troubles.is_empty() && is_all_elsewhere;
+        let total = Total::of(listed, is_all, total);
         troubles.extend(elsewhere.trouble.filter(|trouble| !matches!(trouble, Trouble::Forbidden(_))));
         let form_token = self.form_token.clone();
         Ok(Undelivered { which, entries: page.entries, next: page.next, total, troubles, form_token, resent: None })

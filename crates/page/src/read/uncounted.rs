@@ -1,7 +1,7 @@
 //! The deliveries that no Notification object counts, because they are of cluster-wide notifications.
 //!
 //! In: the namespace of the controllers, with the permissions of a caller. Out: the deliveries there that were given up or wait, each with
-//! the reason. The answers are kept for half a minute.
+//! the reason. The answers are kept for half a minute, except those about a trouble that passes.
 
 use std::sync::Arc;
 
@@ -56,8 +56,11 @@ impl Reader<'_> {
             self.unsent(namespace, StateFilter::Settled(Outcome::Parked)),
             self.unsent(namespace, StateFilter::Pending)
         );
+        let passes = [parked.as_ref().err(), pending.as_ref().err()].into_iter().flatten().any(Trouble::is_passing);
         let found = parked.ok().zip(pending.ok()).map(|(parked, pending)| Arc::new([parked, pending].concat()));
-        self.uncounted.0.put(key, found.clone());
+        if !passes {
+            self.uncounted.0.put(key, found.clone());
+        }
         found
     }
 

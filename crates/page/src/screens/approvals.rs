@@ -5,9 +5,10 @@ use std::sync::Arc;
 use maud::{Markup, html};
 
 use crate::follow::rows::PipelineRow;
-use crate::screens::parts::{lasting, revision};
-use relaybook_api::Time;
+use crate::screens::parts::{lasting, quoted, revision};
+use relaybook_api::promotion::WaitingApproval;
 use relaybook_api::values::permalink;
+use relaybook_api::{Promotion, Time};
 
 /// Maximum number of promotions in the list.
 const SHOWN: usize = 20;
@@ -20,6 +21,8 @@ pub(crate) struct Approval {
     /// The environment to which the revision goes.
     pub(crate) environment: String,
     pub(crate) revision: String,
+    /// The uid of the Promotion.
+    pub(crate) promotion_uid: String,
     pub(crate) since: Time,
 }
 
@@ -27,16 +30,25 @@ impl Approval {
     /// Returns those of a pipeline, in the order of its environments.
     pub(crate) fn of(row: &PipelineRow) -> Vec<Self> {
         let waiting = row.environments.iter().filter_map(|cell| {
-            let (revision, since) = cell.waits_for_approval.clone()?;
+            let WaitingApproval { revision, promotion_uid, since, .. } = cell.waits_for_approval.clone()?;
             Some(Self {
                 namespace: row.namespace.clone(),
                 pipeline: row.name.clone(),
                 environment: cell.name.clone(),
                 revision,
+                promotion_uid,
                 since,
             })
         });
         waiting.collect()
+    }
+
+    /// Returns those of a pipeline that are not approved. The status of the pipeline follows some time after an approval, so the promotions
+    /// that were read decide.
+    pub(crate) fn of_unapproved(row: &PipelineRow, promotions: &[Promotion]) -> Vec<Self> {
+        let approved: Vec<_> =
+            promotions.iter().filter(|one| one.spec.approved).filter_map(|one| one.metadata.uid.as_deref()).collect();
+        Self::of(row).into_iter().filter(|one| !approved.contains(&one.promotion_uid.as_str())).collect()
     }
 
     /// Returns those of all pipelines. The one that has waited for the longest time is first.
@@ -46,17 +58,21 @@ impl Approval {
         all
     }
 
-    /// The form that approves it. It has the revision that the person sees, so another one is not approved. Without a token, the command.
+    /// The form that approves it. It has the promotion and the revision that the person sees, so no other one is approved. Without a token,
+    /// the command.
     pub(crate) fn form(&self, token: Option<&str>) -> Markup {
-        let Self { namespace, pipeline, environment, revision, .. } = self;
+        let Self { namespace, pipeline, environment, revision, promotion_uid, .. } = self;
         let Some(token) = token else {
-            return html! { code { "relaybook approve " (pipeline) " " (environment) " -n " (namespace) } };
+            // With `=`, a revision that begins with a hyphen is not taken for a flag.
+            let flag = quoted(&format!("--revision={revision}"));
+            return html! { code { "relaybook approve " (pipeline) " " (environment) " -n " (namespace) " " (flag) } };
         };
         html! {
             form.approve method="post" action=(format!("{}/approve", permalink::pipeline(namespace, pipeline))) {
                 input type="hidden" name="token" value=(token);
                 input type="hidden" name="environment" value=(environment);
                 input type="hidden" name="revision" value=(revision);
+                input type="hidden" name="promotion" value=(promotion_uid);
                 button aria-label=(format!("Approve {revision} for {environment} of {namespace}/{pipeline}")) { "Approve" }
             }
         }
@@ -91,6 +107,12 @@ pub(crate) fn list(all: &[Approval], token: Option<&str>, now: Time) -> Markup {
 mod tests {
     use super::*;
     use crate::screens::overview::testing::row;
+    use relaybook_api::PromotionSpec;
+
+    fn waiting(revision: &str, uid: &str, since: i64) -> WaitingApproval {
+        let since = Time::from_second(since).unwrap();
+        WaitingApproval { revision: revision.to_owned(), promotion: "p".to_owned(), promotion_uid: uid.to_owned(), since }
+    }
 
     #[test]
     fn the_promotion_that_waits_for_the_longest_time_is_first() {
@@ -98,7 +120,7 @@ mod tests {
         let waits = |name: &str, all: &[Option<i64>]| {
             let mut row = row(name, &vec!["Current"; all.len()]);
             for (cell, since) in row.environments.iter_mut().zip(all) {
-                cell.waits_for_approval = since.map(|since| (format!("r{since}"), at(since)));
+                cell.waits_for_approval = since.map(|since| waiting(&format!("r{since}"), &format!("u{since}"), since));
             }
             Arc::new(row)
         };
@@ -109,7 +131,36 @@ mod tests {
         assert_eq!(list(&[], Some("t"), at(40)).into_string(), "");
         let with = list(&all, Some("t"), at(40)).into_string();
         assert!(with.contains("name=\"revision\" value=\"r10\"") && with.contains("/pipelines/team-a/b/approve"), "{with}");
+        assert!(with.contains("name=\"promotion\" value=\"u10\""), "{with}");
         let without = list(&all, None, at(40)).into_string();
-        assert!(!without.contains("<form") && without.contains("relaybook approve b e1 -n team-a"), "{without}");
+        assert!(!without.contains("<form"), "{without}");
+        assert!(without.contains("relaybook approve b e1 -n team-a --revision=r10<"), "{without}");
+    }
+
+    #[test]
+    fn the_command_approves_only_the_revision_that_was_shown() {
+        for (revision, flag) in [
+            ("1.2.0", "--revision=1.2.0"),
+            ("main@sha1:5f3d2c1", "--revision=main@sha1:5f3d2c1"),
+            ("a; rm -rf /", "'--revision=a; rm -rf /'"),
+            ("a'b", "'--revision=a'\\''b'"),
+        ] {
+            let mut row = row("shop", &["Current"]);
+            row.environments[0].waits_for_approval = Some(waiting(revision, "u", 10));
+            let shown = Approval::of(&row)[0].form(None).into_string();
+            assert_eq!(shown, format!("<code>relaybook approve shop e0 -n team-a {flag}</code>"));
+        }
+    }
+
+    #[test]
+    fn a_promotion_that_was_read_as_approved_is_not_offered_again() {
+        let mut row = row("shop", &["Current"]);
+        row.environments[0].waits_for_approval = Some(waiting("2", "u2", 10));
+        for (uid, approved, offered) in [("u2", true, 0), ("u2", false, 1), ("u1", true, 1)] {
+            let mut read = Promotion::new("p", PromotionSpec { approved, ..PromotionSpec::default() });
+            read.metadata.uid = Some(uid.to_owned());
+            assert_eq!(Approval::of_unapproved(&row, &[read]).len(), offered, "{uid} {approved}");
+        }
+        assert_eq!(Approval::of_unapproved(&row, &[]).len(), 1);
     }
 }

@@ -35,9 +35,9 @@ pub(crate) struct Overview {
     /// The notifications that need attention.
     pub(crate) unwell: Vec<Arc<NotificationRow>>,
     pub(crate) notifications: usize,
-    /// The numbers of deliveries that wait, and that were given up.
-    pub(crate) pending: i64,
-    pub(crate) parked: i64,
+    /// The numbers of deliveries that wait, and that were given up. `None`: not known.
+    pub(crate) pending: Option<i64>,
+    pub(crate) parked: Option<i64>,
     /// The promotions that wait for an approval.
     pub(crate) approvals: Vec<Approval>,
     /// What happened in the last minutes.
@@ -143,8 +143,8 @@ impl Overview {
     /// Counts a delivery that no Notification object counts.
     pub(crate) fn add(&mut self, one: &Unsent) {
         match one.why {
-            Why::GivenUp => self.parked += 1,
-            Why::Error | Why::Turn => self.pending += 1,
+            Why::GivenUp => self.parked = self.parked.map(|count| count + 1),
+            Why::Error | Why::Turn => self.pending = self.pending.map(|count| count + 1),
         }
         let all = self.without_object.get_or_insert_default();
         match one.why {

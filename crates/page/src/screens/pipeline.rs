@@ -162,7 +162,7 @@ impl PipelineView {
     }
 
     fn promoted(&self, now: Time) -> Markup {
-        let approvals = Approval::of(&self.row);
+        let approvals = Approval::of_unapproved(&self.row, &self.promotions);
         if self.promotions.is_empty() && approvals.is_empty() {
             return html! {};
         }

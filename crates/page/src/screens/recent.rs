@@ -1,7 +1,7 @@
 //! What happened in the last 15 minutes: changes of environments, and the messages about them. Pure.
 //!
-//! In: the rows that are followed, and deliveries that were read. Out: a short list, the newest first. A change is in it once: with each
-//! message about it, or alone if no such message was read.
+//! In: the rows that are followed, and deliveries that were read. Out: a short list, the newest change first. A change is in it with each
+//! message about it, or alone if no such message was read. A message about an older change is not in it, even if it is sent again now.
 
 use std::sync::Arc;
 
@@ -18,12 +18,14 @@ use relaybook_tools::audit::Entry;
 pub(crate) const WINDOW: SignedDuration = SignedDuration::from_mins(15);
 /// Maximum number of lines.
 const LINES: usize = 20;
+/// Maximum number of messages that are kept.
+const KEPT: usize = 10 * LINES;
 
 /// What is kept of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
-    /// The time of its last event.
-    pub(crate) last: Time,
+    /// The time of the change.
+    pub(crate) time: Time,
     /// Namespace, pipeline and environment. The environment is empty if the subject has none.
     pub(crate) about: (String, String, String),
     /// The type of the transition, such as `Deployed`.
@@ -44,8 +46,21 @@ pub(crate) struct Message {
 pub(crate) struct Messages {
     /// The newest first.
     pub(crate) all: Vec<Message>,
-    /// Whether not all deliveries were read.
-    pub(crate) has_more: bool,
+    /// The times of the changes that older messages are about, which are not kept.
+    pub(crate) older: Vec<Time>,
+    /// What was not read.
+    pub(crate) missing: Option<Missing>,
+}
+
+/// Which deliveries were not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// The rest of a list.
+    Rest,
+    /// Those of cluster-wide notifications, which are recorded elsewhere.
+    Elsewhere,
+    /// All.
+    All,
 }
 
 /// A line of the list.
@@ -63,18 +78,20 @@ struct Line {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Recent {
     lines: Vec<Line>,
-    /// Whether deliveries could be read.
-    is_known: bool,
-    /// Whether not all deliveries were read.
-    has_more: bool,
+    /// Number of older lines that are left out.
+    more: usize,
+    /// Whether all pipelines are known.
+    is_complete: bool,
+    /// Which messages are not known.
+    missing: Option<Missing>,
 }
 
 impl Message {
-    fn of(entry: &Entry) -> Option<Self> {
+    fn of(entry: &Entry) -> Self {
         let (row, spec) = (&entry.row, &entry.spec);
         let home = &spec.pipeline_ref;
-        Some(Self {
-            last: row.last()?,
+        Self {
+            time: spec.time,
             about: (home.namespace.clone(), home.name.clone(), spec.subject.environment.clone()),
             type_: spec.type_.as_str(),
             status: spec.to.status,
@@ -83,12 +100,12 @@ impl Message {
             outcome: row.outcome,
             has_failed: row.attempts > 0 && row.error.is_some(),
             link: permalink::delivery(&row.namespace, &row.name),
-        })
+        }
     }
 
     fn line(&self) -> Line {
         Line {
-            time: self.last,
+            time: self.time,
             about: self.about.clone(),
             tone: Tone::of_status(Some(self.status)),
             what: self.type_,
@@ -100,27 +117,36 @@ impl Message {
 
 impl Messages {
     /// Keeps the newest messages, more than a list has.
-    pub(crate) fn of(entries: &[Entry], has_more: bool) -> Self {
-        let mut all: Vec<_> = entries.iter().filter_map(Message::of).collect();
-        all.sort_by(|a, b| (b.last, &b.link).cmp(&(a.last, &a.link)));
-        all.truncate(10 * LINES);
-        Self { all, has_more }
+    pub(crate) fn of(entries: &[Entry], missing: Option<Missing>) -> Self {
+        let mut all: Vec<_> = entries.iter().map(Message::of).collect();
+        all.sort_by(|a, b| (b.time, &b.link).cmp(&(a.time, &a.link)));
+        let older = all.split_off(KEPT.min(all.len())).iter().map(|message| message.time).collect();
+        Self { all, older, missing }
     }
 }
 
 impl Recent {
-    /// Joins changes and messages. `messages`: `None` if they are not known.
-    pub(crate) fn of<'a>(rows: impl Iterator<Item = &'a Arc<PipelineRow>>, messages: Option<&Messages>, now: Time) -> Self {
-        let (is_known, has_more) = (messages.is_some(), messages.is_some_and(|messages| messages.has_more));
+    /// Joins changes and messages. `is_complete`: whether these are all rows. `messages`: `None` if they are not known.
+    pub(crate) fn of<'a>(
+        rows: impl Iterator<Item = &'a Arc<PipelineRow>>,
+        is_complete: bool,
+        messages: Option<&Messages>,
+        now: Time,
+    ) -> Self {
+        let missing = messages.map_or(Some(Missing::All), |messages| messages.missing);
         let Ok(start) = now.checked_sub(WINDOW) else { return Self::default() };
         let all = messages.into_iter().flat_map(|messages| &messages.all);
-        let sent: Vec<&Message> = all.filter(|message| message.last >= start).collect();
+        let sent: Vec<&Message> = all.filter(|message| message.time >= start).collect();
+        let older = messages.into_iter().flat_map(|messages| &messages.older).filter(|time| **time >= start).count();
         let mut lines: Vec<Line> = sent.iter().copied().map(Message::line).collect();
         for row in rows {
             for cell in &row.environments {
                 let Some(since) = cell.since.filter(|since| *since >= start) else { continue };
                 let about = (row.namespace.clone(), row.name.clone(), cell.name.clone());
-                if sent.iter().any(|message| message.about == about && Some(message.status) == cell.status) {
+                let is_about = |message: &&Message| {
+                    message.about == about && Some(message.status) == cell.status && message.revision == cell.revision
+                };
+                if sent.iter().any(is_about) {
                     continue;
                 }
                 let (tone, what) = (Tone::of_status(cell.status), status_word(cell.status));
@@ -129,8 +155,18 @@ impl Recent {
             }
         }
         lines.sort_by(|a, b| (b.time, &a.about, a.what).cmp(&(a.time, &b.about, b.what)));
+        let more = lines.len().saturating_sub(LINES) + older;
         lines.truncate(LINES);
-        Self { lines, is_known, has_more }
+        Self { lines, more, is_complete, missing }
+    }
+
+    /// Returns what an empty list means.
+    const fn nothing(&self) -> &'static str {
+        if self.is_complete && self.missing.is_none() {
+            "No environment has changed, and no message is about a change in this time."
+        } else {
+            "No change is known."
+        }
     }
 
     /// Returns the list.
@@ -139,14 +175,18 @@ impl Recent {
             section.recent aria-labelledby="recent" {
                 h2 #recent { "The last 15 minutes" }
                 @if self.lines.is_empty() {
-                    p.empty { "No environment has changed, and no message was sent." }
+                    p.empty { (self.nothing()) }
                 } @else {
-                    ul.list.plain { @for one in &self.lines { (line(one)) } }
+                    ul.list.plain {
+                        @for one in &self.lines { (line(one)) }
+                        @if self.more > 0 { li.none { "and " (self.more) " more" } }
+                    }
                 }
-                @if !self.is_known {
-                    p.none { "Messages are missing here, because the deliveries cannot be read." }
-                } @else if self.has_more {
-                    p.none { "There are more deliveries than are read here, so messages can be missing. The screen of a pipeline reads more." }
+                @match self.missing {
+                    None => {},
+                    Some(Missing::All) => p.none { "Messages are missing here, because the deliveries cannot be read." },
+                    Some(Missing::Elsewhere) => p.none { "Messages of cluster-wide notifications can be missing here, because their deliveries cannot be read." },
+                    Some(Missing::Rest) => p.none { "There are more deliveries than are read here, so messages can be missing. The screen of a pipeline reads more." },
                 }
             }
         }
@@ -173,14 +213,15 @@ fn line(line: &Line) -> Markup {
 mod tests {
     use super::*;
     use crate::screens::overview::testing::row;
+    use relaybook_api::{Delivery, DeliverySpec, DeliveryStatus};
 
     fn at(second: i64) -> Time {
         Time::from_second(second).unwrap()
     }
 
-    fn message(last: i64, pipeline: &str, environment: &str, status: Status, outcome: Option<Outcome>) -> Message {
+    fn message(time: i64, pipeline: &str, environment: &str, status: Status, outcome: Option<Outcome>) -> Message {
         Message {
-            last: at(last),
+            time: at(time),
             about: ("team-a".to_owned(), pipeline.to_owned(), environment.to_owned()),
             type_: if status == Status::Failed { "Failed" } else { "Deployed" },
             status,
@@ -188,7 +229,7 @@ mod tests {
             notification: "chat".to_owned(),
             outcome,
             has_failed: false,
-            link: format!("/deliveries/team-a/{last}"),
+            link: format!("/deliveries/team-a/{time}"),
         }
     }
 
@@ -198,6 +239,7 @@ mod tests {
         (shop.environments[0].since, shop.environments[1].since) = (Some(at(9_900)), Some(at(9_800)));
         let mut old = row("old", &["Current"]);
         old.environments[0].since = Some(at(1));
+        shop.environments[1].revision = "2".to_owned();
         let rows = [Arc::new(shop), Arc::new(old)];
         let messages = [
             message(9_950, "shop", "e1", Status::Failed, Some(Outcome::Parked)),
@@ -205,8 +247,8 @@ mod tests {
             message(100, "shop", "e0", Status::Current, Some(Outcome::Delivered)),
         ];
         let shown = |messages: &[Message]| {
-            let messages = Messages { all: messages.to_vec(), has_more: false };
-            let all = Recent::of(rows.iter(), Some(&messages), at(10_000)).lines;
+            let messages = Messages { all: messages.to_vec(), ..Messages::default() };
+            let all = Recent::of(rows.iter(), true, Some(&messages), at(10_000)).lines;
             let words = all.iter().map(|line| {
                 let outcome = line.message.as_ref().map(|message| outcome_words(message.outcome));
                 format!("{}/{} {} {outcome:?}", line.about.1, line.about.2, line.what)
@@ -220,5 +262,52 @@ mod tests {
         assert_eq!(shown(&[]), ["shop/e0 Current None", "shop/e1 Failed None"]);
         let many: Vec<_> = (0..50).map(|n| message(9_900 + n, "x", "e0", Status::Current, None)).collect();
         assert_eq!(shown(&many).len(), LINES);
+        let messages = Messages { all: many, older: vec![at(9_850), at(100)], missing: None };
+        let recent = Recent::of(rows.iter(), true, Some(&messages), at(10_000));
+        assert_eq!(recent.more, 50 + 2 + 1 - LINES, "the messages, the changes of shop, and one that is not kept");
+        assert!(recent.html().into_string().contains("and 33 more"));
+    }
+
+    #[test]
+    fn a_change_is_hidden_only_by_a_message_about_the_same_state_and_revision() {
+        for (status, revision, lines) in
+            [(Status::Current, "2", 1), (Status::Current, "1", 2), (Status::Failed, "2", 2), (Status::Current, "", 2)]
+        {
+            let mut shop = row("shop", &["Current"]);
+            (shop.environments[0].since, shop.environments[0].revision) = (Some(at(9_900)), "2".to_owned());
+            let message = Message { revision: revision.to_owned(), ..message(9_890, "shop", "e0", status, None) };
+            let messages = Messages { all: vec![message], ..Messages::default() };
+            let recent = Recent::of([Arc::new(shop)].iter(), true, Some(&messages), at(10_000));
+            assert_eq!((recent.lines.len(), recent.more), (lines, 0), "{status:?} {revision}");
+        }
+    }
+
+    #[test]
+    fn a_retry_of_an_old_message_is_no_new_change() {
+        let mut delivery = Delivery::new("d1", DeliverySpec { time: at(100), ..relaybook_api::testing::spec(1) });
+        delivery.status = Some(DeliveryStatus { last_attempt_time: Some(at(9_990)), ..DeliveryStatus::default() });
+        let messages = Messages::of(&[Entry::from(delivery)], None);
+        assert_eq!((messages.all[0].time, messages.older.len()), (at(100), 0));
+        assert!(Recent::of(std::iter::empty(), true, Some(&messages), at(10_000)).lines.is_empty());
+        let many: Vec<_> =
+            (0..KEPT + 3).map(|n| Entry::from(Delivery::new(&format!("d{n}"), relaybook_api::testing::spec(1)))).collect();
+        let messages = Messages::of(&many, None);
+        assert_eq!((messages.all.len(), messages.older.len()), (KEPT, 3));
+    }
+
+    #[test]
+    fn an_empty_list_says_that_nothing_happened_only_if_everything_was_read() {
+        let of = |missing: Option<Missing>| Messages { missing, ..Messages::default() };
+        for (is_complete, messages, is_known, words) in [
+            (true, Some(of(None)), true, ""),
+            (false, Some(of(None)), false, ""),
+            (true, None, false, "because the deliveries cannot be read"),
+            (true, Some(of(Some(Missing::Rest))), false, "There are more deliveries"),
+            (true, Some(of(Some(Missing::Elsewhere))), false, "of cluster-wide notifications can be missing"),
+        ] {
+            let html = Recent::of(std::iter::empty(), is_complete, messages.as_ref(), at(10_000)).html().into_string();
+            assert_eq!(html.contains("No environment has changed"), is_known, "{html}");
+            assert!(html.contains(words), "{html}");
+        }
     }
 }

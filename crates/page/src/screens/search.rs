@@ -6,7 +6,9 @@ use maud::{Markup, html};
 
 use crate::follow::rows::PipelineRow;
 use crate::query::Query;
-use crate::screens::parts::{Tone, age, badge, command, lasting, namespace_field, revision, scroll, status_word, trouble};
+use crate::screens::parts::{
+    Tone, age, badge, command, lasting, namespace_field, quoted, revision, scroll, status_word, trouble,
+};
 use crate::screens::table::{Named, deliveries, more};
 use crate::trouble::Trouble;
 use relaybook_api::Time;
@@ -89,16 +91,9 @@ impl Found {
 
 /// Returns the command, with the text in quotes for a shell.
 fn same(query: &Query) -> String {
-    let text = shell(&query.text.to_lowercase());
-    format!(
-        "relaybook audit {} -o json | jq '.items[] | select(.revision | ascii_downcase | contains({text}))'",
-        query.scope()
-    )
-}
-
-/// Returns a text as JSON within single quotes of a shell.
-fn shell(text: &str) -> String {
-    serde_json::Value::from(text).to_string().replace('\'', "'\\''")
+    let text = serde_json::Value::from(query.text.to_lowercase());
+    let program = quoted(&format!(".items[] | select(.revision | ascii_downcase | contains({text}))"));
+    format!("relaybook audit {} -o json | jq {program}", query.scope())
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ pub(crate) struct Timeline {
     pub(crate) from: Time,
     pub(crate) to: Time,
     pub(crate) lanes: Vec<Lane>,
-    /// The times of the axis: in the middle of each of so many parts of the width.
+    /// The times of the axis: in the middle of each of this number of parts of the width.
     pub(crate) ticks: Vec<Time>,
     /// Whether the labels of the axis need the day.
     pub(crate) is_long: bool,

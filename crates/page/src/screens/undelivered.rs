@@ -32,12 +32,28 @@ pub(crate) struct Undelivered {
     pub(crate) entries: Vec<Entry>,
     /// The token of the next page.
     pub(crate) next: Option<String>,
-    /// How many there are, as the notifications count them.
-    pub(crate) total: Option<i64>,
+    /// How many there are. `None`: not known.
+    pub(crate) total: Option<Total>,
     pub(crate) troubles: Vec<Trouble>,
     pub(crate) form_token: Option<String>,
     /// What became of a redelivery that was just requested.
     pub(crate) resent: Option<Resent>,
+}
+
+/// How many deliveries there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Total {
+    count: i64,
+    /// Whether all of them were listed. The notifications do not count all, and their numbers follow some time later.
+    is_exact: bool,
+}
+
+impl Total {
+    /// Returns the number of those that were listed if these are all, or what the notifications count.
+    pub(crate) fn of(listed: i64, is_all: bool, counted: Option<i64>) -> Option<Self> {
+        let count = if is_all { Some(listed) } else { counted.map(|counted| counted.max(listed)) };
+        count.map(|count| Self { count, is_exact: is_all })
+    }
 }
 
 /// The result of a request to send deliveries again.
@@ -95,8 +111,10 @@ impl Which {
         match (row.reason.as_deref().filter(|reason| !reason.is_empty()), self) {
             (Some(reason), _) => reason,
             (None, Self::GivenUp) => "no reason",
+            (None, Self::Waiting) if entry.again => "sent again",
             (None, Self::Waiting) if row.attempts == 0 => "not sent yet",
-            (None, Self::Waiting) => "no answer yet",
+            (None, Self::Waiting) if row.answer.is_none() && row.error.is_none() => "no answer yet",
+            (None, Self::Waiting) => "no new answer yet",
         }
     }
 }
@@ -123,7 +141,7 @@ impl Undelivered {
             h1 { (heading) }
             p.lead {
                 (lead)
-                @if let Some(total) = self.total { " Kept here: " b { (total) } "." }
+                @if let Some(total) = self.total { " Kept here: " @if !total.is_exact { "about " } b { (total.count) } "." }
             }
             @for one in &self.troubles { (trouble(one)) }
             @if let Some(resent) = &self.resent { (result(resent)) }
@@ -200,7 +218,14 @@ fn line(entry: &Entry, which: Which, can_act: bool, now: Time) -> Markup {
                 Which::GivenUp => td data-label="Given up" { @match row.last() { Some(last) => (age(last, now)), None => "—" } },
                 Which::Waiting => {
                     td.number data-label="Attempts" { (row.attempts) }
-                    td data-label="Since" { @match row.recorded { Some(since) => (lasting(since, now)), None => "—" } }
+                    // The record of a redelivery is older than the time since when it waits.
+                    td data-label="Since" {
+                        @match row.recorded {
+                            _ if entry.again => span.none { "its redelivery" },
+                            Some(since) => (lasting(since, now)),
+                            None => "—",
+                        }
+                    }
                     td data-label="Next attempt" { @match row.next_attempt { Some(next) => (age(next, now)), None => span.none { "not planned" } } }
                 },
             }
@@ -219,6 +244,7 @@ fn result(resent: &Resent) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use relaybook_api::delivery::Redelivered;
     use relaybook_api::{Delivery, DeliveryStatus};
 
     fn entry(status: DeliveryStatus) -> Entry {
@@ -226,6 +252,43 @@ mod tests {
         delivery.metadata.namespace = Some("team-a".to_owned());
         delivery.status = Some(status);
         Entry::from(delivery)
+    }
+
+    #[test]
+    fn a_number_is_exact_only_if_everything_was_listed() {
+        for (listed, is_all, counted, expected) in [
+            (3, true, Some(5), Some((3, true))),
+            (3, true, None, Some((3, true))),
+            (100, false, Some(250), Some((250, false))),
+            (100, false, Some(90), Some((100, false))),
+            (100, false, None, None),
+        ] {
+            let total = Total::of(listed, is_all, counted).map(|total| (total.count, total.is_exact));
+            assert_eq!(total, expected, "{listed} {is_all} {counted:?}");
+        }
+    }
+
+    #[test]
+    fn a_delivery_that_waits_has_a_reason_that_fits_its_answer() {
+        let sent = DeliveryStatus { attempts: 1, ..DeliveryStatus::default() };
+        let answered = DeliveryStatus { status_code: Some(500), ..sent.clone() };
+        let redelivered = Some(Redelivered { value: "1".to_owned(), time: Time::from_second(90).unwrap() });
+        let again = DeliveryStatus { redelivered, ..answered.clone() };
+        let reason = Some("Waits".to_owned());
+        for (status, words) in [
+            (DeliveryStatus::default(), "not sent yet"),
+            (sent.clone(), "no answer yet"),
+            (DeliveryStatus { error: Some("timeout".to_owned()), ..sent }, "no new answer yet"),
+            (answered, "no new answer yet"),
+            (again.clone(), "sent again"),
+            (DeliveryStatus { reason, ..again }, "Waits"),
+        ] {
+            let has_been_sent_again = status.redelivered.is_some();
+            let entry = entry(status);
+            assert_eq!(Which::Waiting.reason(&entry), words);
+            let html = line(&entry, Which::Waiting, false, Time::from_second(100).unwrap()).into_string();
+            assert_eq!(html.contains("its redelivery"), has_been_sent_again, "{html}");
+        }
     }
 
     #[test]
@@ -249,7 +312,7 @@ mod tests {
             let form_token = Some("t".to_owned());
             let entries = vec![entry(status)];
             let view =
-                Undelivered { which, entries, next: None, total: Some(1), troubles: Vec::new(), form_token, resent: None };
+                Undelivered { which, entries, next: None, total: None, troubles: Vec::new(), form_token, resent: None };
             let html = view.html(&Query::default(), now).into_string();
             assert!(html.contains(words) && html.contains(command), "{html}");
             assert_eq!(html.contains("Resend the selected"), has_form, "{html}");

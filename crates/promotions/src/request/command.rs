@@ -45,11 +45,16 @@ pub enum CommandError {
 
 /// Returns the promotions of a namespace, or of all namespaces.
 pub async fn list(client: &Client, namespace: Option<&str>) -> Result<Vec<Promotion>, ListError> {
+    selected(client, namespace, None).await
+}
+
+/// Lists the promotions of a pipeline, or all. Those of other pipelines are dropped with each page, so a large namespace needs little memory.
+async fn selected(client: &Client, namespace: Option<&str>, uid: Option<&str>) -> Result<Vec<Promotion>, ListError> {
     let api = api_in::<Promotion>(client, namespace);
     let (mut params, mut all) = (ListParams::default().limit(PAGE), Vec::new());
     loop {
         let page = api.list(&params).await.map_err(|e| ListError(Box::new(e)))?;
-        all.extend(page.items);
+        all.extend(page.items.into_iter().filter(|promotion| is_of(promotion, uid)));
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
             None => return Ok(all),
@@ -60,9 +65,12 @@ pub async fn list(client: &Client, namespace: Option<&str>) -> Result<Vec<Promot
 /// Returns the promotions of a pipeline. They are selected by its uid, because a user can create one without labels.
 pub async fn of_pipeline(client: &Client, pipeline: &Pipeline) -> Result<Vec<Promotion>, ListError> {
     let uid = pipeline.uid().unwrap_or_default();
-    let mut all = list(client, Some(&pipeline.namespace().unwrap_or_default())).await?;
-    all.retain(|promotion| promotion.spec.pipeline_ref.uid == uid);
-    Ok(all)
+    selected(client, Some(&pipeline.namespace().unwrap_or_default()), Some(&uid)).await
+}
+
+/// Whether a promotion is of the pipeline with this uid. `None`: of any.
+fn is_of(promotion: &Promotion, uid: Option<&str>) -> bool {
+    uid.is_none_or(|uid| promotion.spec.pipeline_ref.uid == uid)
 }
 
 /// Creates a promotion. If the same promotion exists, somebody else has created it, or the response to this call was lost. Both are
@@ -203,6 +211,15 @@ mod tests {
         }))
         .unwrap();
         promotion.into()
+    }
+
+    #[test]
+    fn promotions_of_another_pipeline_of_the_same_name_are_dropped() {
+        let mut promotion = Promotion::new("a", relaybook_api::PromotionSpec::default());
+        promotion.spec.pipeline_ref.uid = "u".to_owned();
+        for (uid, expected) in [(None, true), (Some("u"), true), (Some("v"), false), (Some(""), false)] {
+            assert_eq!(is_of(&promotion, uid), expected, "{uid:?}");
+        }
     }
 
     #[test]

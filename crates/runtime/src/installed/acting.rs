@@ -8,12 +8,14 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt as _;
 
 use relaybook_api::Time;
-use relaybook_core::leader::{DISPATCH, PIPELINE};
+use relaybook_core::leader::{DISPATCH, PIPELINE, PROMOTE};
 
 /// The Lease of the controller that observes, and what is not done without a holder.
 pub const OBSERVES: (&str, &str) = (PIPELINE, "observed");
 /// The Lease of the controller that sends.
 pub const SENDS: (&str, &str) = (DISPATCH, "sent");
+/// The Lease of the controller that promotes. An installation without promotions does not have it.
+pub const PROMOTES: (&str, &str) = (PROMOTE, "promoted");
 /// Maximum number of Leases that are read. Other programs can have Leases in the same namespace.
 pub const MAX_LEASES: u32 = 500;
 /// How long a Lease counts as held after its end, in seconds.

@@ -53,7 +53,7 @@ pub async fn versions(client: &Client, controller: Option<&str>) -> Vec<Result<V
 }
 
 /// Returns the configurations of all dispatchers in the cluster.
-async fn all(client: &Client) -> Result<Vec<Result<Installation, LookupError>>, kube::Error> {
+pub async fn all(client: &Client) -> Result<Vec<Result<Installation, LookupError>>, kube::Error> {
     let objects = objects(client).await?;
     // The ConfigMap of a pipeline controller without a dispatcher has no such key.
     let of_dispatchers =

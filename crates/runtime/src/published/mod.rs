@@ -17,7 +17,7 @@ use relaybook_api::group;
 use serde::{Deserialize, Serialize};
 
 pub use choose::{Installation, LookupError};
-pub use find::{find, versions};
+pub use find::{all, find, versions};
 pub use keep::{Entry, publish_while_leader};
 pub use versions::Versions;
 

@@ -20,7 +20,7 @@ pub use needs::{Installation, Need, needs};
 
 use crate::diagnosis::read::{idle, installation};
 use crate::diagnosis::{self, Level};
-use relaybook_runtime::installed::acting::{OBSERVES, SENDS, command as show_leases};
+use relaybook_runtime::installed::acting::{OBSERVES, PROMOTES, SENDS, command as show_leases};
 use relaybook_runtime::installed::{CrdChecker, CrdState};
 use relaybook_telemetry::chain;
 
@@ -100,8 +100,9 @@ async fn definitions(client: &Client) -> Finding {
 
 /// Compares the version of the controller with that of this program, and checks the global configuration that it uses.
 async fn published(client: &Client, namespace: &str) -> Vec<Finding> {
-    let (found, _) = installation(client, Some(namespace), "").await;
-    let Some((program, controller)) = &found.versions else { return Vec::new() };
+    let (found, unknown) = installation(client, Some(namespace), "").await;
+    let unknown = unknown.into_iter().map(|text| Finding::ok(format!("not checked: {text}")));
+    let Some((program, controller)) = &found.versions else { return unknown.collect() };
     let versions = format!("controller {controller}, this program {program}");
     let differ = diagnosis::of_installation(&diagnosis::Installation { crds: None, idle: Vec::new(), ..found.clone() });
     let mut all: Vec<_> = differ
@@ -116,12 +117,13 @@ async fn published(client: &Client, namespace: &str) -> Vec<Finding> {
     if program == controller {
         all.insert(0, Finding::ok(versions));
     }
+    all.extend(unknown);
     all
 }
 
 async fn controllers(client: &Client, installation: &Installation) -> Finding {
     let what = format!("controllers that act in namespace {}", installation.namespace);
-    let needed = [(installation.pipeline, OBSERVES), (installation.dispatch, SENDS)];
+    let needed = [(installation.pipeline, OBSERVES), (installation.dispatch, SENDS), (installation.promote, PROMOTES)];
     let needed: Vec<_> = needed.into_iter().filter_map(|(is_wanted, lease)| is_wanted.then_some(lease)).collect();
     match idle(client, &installation.namespace, &needed).await {
         Ok(texts) if texts.is_empty() => Finding::ok(what),

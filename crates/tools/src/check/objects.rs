@@ -36,9 +36,8 @@ async fn in_namespace(client: &Client, namespace: Option<&str>, unchecked: &mut 
     let pipelines = page(client, namespace, "pipelines", unchecked).await;
     let notifications = page(client, namespace, "notifications", unchecked).await;
     let sets = page(client, namespace, "pipelinesets", unchecked).await;
-    let nothing = diagnosis::Installation::default();
     let known =
-        Known { installation: &nothing, pipelines: &pipelines, sets: &sets, notifications: &notifications, pending: &[] };
+        Known { installations: &[], pipelines: &pipelines, sets: &sets, notifications: &notifications, pending: &[] };
     diagnose(&known, now())
 }
 
@@ -67,11 +66,13 @@ fn findings(wrong: Vec<diagnosis::Finding>, unchecked: Vec<String>) -> Vec<Findi
     let shown = wrong.into_iter().take(SHOWN).map(|one| {
         let kind = match one.kind {
             Kind::Installation => "installation",
+            Kind::Cluster => "cluster",
             Kind::Notification => "Notification",
             Kind::PipelineSet => "PipelineSet",
             Kind::Pipeline => "Pipeline",
         };
-        Finding::warning(format!("{kind} {}/{}", one.namespace, one.name), one.message, one.remedy)
+        let place = if one.namespace.is_empty() { String::new() } else { format!("{}/", one.namespace) };
+        Finding::warning(format!("{kind} {place}{}", one.name), one.message, one.remedy)
     });
     let rest = (more > 0).then(|| {
         let why = format!("{more} more findings are not shown");

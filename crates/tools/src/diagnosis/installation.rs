@@ -13,6 +13,8 @@ pub struct Installation {
     pub idle: Vec<String>,
     /// The versions of this program and of the controller.
     pub versions: Option<(String, String)>,
+    /// Why nothing in the namespace is observed or sent: no controller watches it.
+    pub unwatched: Option<String>,
     /// Why the CRDs are not those of this program.
     pub crds: Option<String>,
     /// The ConfigMap of the global configuration, and why it cannot be used.
@@ -31,7 +33,11 @@ pub(super) fn findings(installation: &Installation) -> impl Iterator<Item = Find
         remedy,
         since: None,
     };
-    let Installation { namespace, idle, versions, crds, global } = installation;
+    let Installation { namespace, idle, versions, unwatched, crds, global } = installation;
+    let unwatched = unwatched.iter().map(move |why| {
+        let remedy = "install Relaybook for this namespace, or add it to `watchNamespaces` of the chart".to_owned();
+        finding(Level::Problem, "controllers", "NotWatched", why.clone(), remedy)
+    });
     let idle = idle.iter().map(move |text| {
         let remedy = format!("see the replicas, and then their logs: `{}`", command(namespace));
         finding(Level::Problem, "controllers", "NotActing", text.clone(), remedy)
@@ -54,5 +60,5 @@ pub(super) fn findings(installation: &Installation) -> impl Iterator<Item = Find
         let remedy = "use the program of the controller's version; otherwise, fields and reasons can differ".to_owned();
         finding(Level::Warning, "versions", "VersionsDiffer", message, remedy)
     });
-    idle.chain(crds).chain(global).chain(versions)
+    unwatched.chain(idle).chain(crds).chain(global).chain(versions)
 }

@@ -10,6 +10,7 @@ mod pipelines;
 pub mod read;
 mod remedy;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 
 use relaybook_api::pipeline_set::PipelineSet;
@@ -33,6 +34,8 @@ pub enum Level {
 pub enum Kind {
     /// The controllers, the CRDs and the global configuration.
     Installation,
+    /// A cluster that does not answer.
+    Cluster,
     /// A Notification.
     Notification,
     /// A set of pipelines.
@@ -67,8 +70,8 @@ pub struct Finding {
 /// What is known. What may not be read is empty.
 #[derive(Clone, Copy, Debug)]
 pub struct Known<'a> {
-    /// The controllers, the CRDs and the global configuration.
-    pub installation: &'a Installation,
+    /// The controllers, the CRDs and the global configuration. There can be several installations.
+    pub installations: &'a [Installation],
     /// The pipelines.
     pub pipelines: &'a [Pipeline],
     /// The sets of pipelines.
@@ -83,13 +86,36 @@ pub struct Known<'a> {
 #[must_use]
 pub fn diagnose(known: &Known<'_>, now: Time) -> Vec<Finding> {
     let of_notifications = known.notifications.iter().flat_map(|one| notifications::findings(one, known.pending, now));
-    let of_pipelines = known.pipelines.iter().flat_map(|one| pipelines::findings(one, known.notifications));
-    let of_sets = known.sets.iter().filter_map(pipelines::of_set);
-    let mut all = of_installation(known.installation);
-    all.extend(of_notifications.chain(of_pipelines).chain(of_sets));
+    let of_pipelines = known.pipelines.iter().flat_map(|one| pipelines::findings(one, known.notifications, now));
+    let of_sets = known.sets.iter().filter_map(|set| pipelines::of_set(set, now));
+    let mut all: Vec<Finding> = known.installations.iter().flat_map(of_installation).collect();
+    // One cause is one finding: the Notifications that depend on the global configuration repeat what is wrong with it.
+    let is_said = all.iter().any(|finding| finding.reason == notifications::GLOBAL);
+    all.extend(of_notifications.filter(|finding| !is_said || finding.reason != notifications::GLOBAL));
+    all.extend(of_pipelines.chain(of_sets));
+    all.extend(pipelines::of_clusters(known.pipelines));
+    all.extend(notifications::without_object(known.notifications, known.pending, now));
     all.sort();
     all.dedup();
     all
+}
+
+/// How long a new object may be without a status, in seconds.
+const NEW: i64 = 120;
+
+/// Returns a finding for an object that no controller has processed, unless it is new.
+fn unprocessed(kind: Kind, metadata: &ObjectMeta, now: Time) -> Option<Finding> {
+    let created = metadata.creation_timestamp.as_ref()?.0;
+    (now.duration_since(created).as_secs() >= NEW).then(|| Finding {
+        level: Level::Problem,
+        kind,
+        namespace: metadata.namespace.clone().unwrap_or_default(),
+        name: metadata.name.clone().unwrap_or_default(),
+        reason: "NotProcessed".to_owned(),
+        message: format!("no controller has processed it since {}", age(created, now)),
+        remedy: "`relaybook check` shows whether a controller acts, and which namespaces it watches".to_owned(),
+        since: Some(created),
+    })
 }
 
 /// Returns what is wrong with an installation.
@@ -145,7 +171,8 @@ mod tests {
 
     /// Returns `LEVEL NAME REASON: MESSAGE | REMEDY` of each finding.
     fn found(pipelines: &[Pipeline], notifications: &[Notification], installation: &Installation) -> Vec<String> {
-        let known = Known { installation, pipelines, sets: &[], notifications, pending: &[] };
+        let known =
+            Known { installations: std::slice::from_ref(installation), pipelines, sets: &[], notifications, pending: &[] };
         let line = |f: Finding| format!("{:?} {} {}: {} | {}", f.level, f.name, f.reason, f.message, f.remedy);
         diagnose(&known, at(1_720)).into_iter().map(line).collect()
     }
@@ -232,7 +259,7 @@ mod tests {
             ),
             (
                 json!({"conditions": [observed], "clusters": [{"clusterRef": {"kind": "Secret", "name": "eu"}, "reachable": false}]}),
-                "Problem web/eu ClusterUnreachable: cluster eu does not answer | check the cluster and its kubeconfig \
+                "Problem eu ClusterUnreachable: cluster eu does not answer: 1 pipeline has targets there | check the cluster and its kubeconfig \
                  Secret; Relaybook tries again",
             ),
             (

@@ -1,9 +1,11 @@
 //! What is wrong with a Notification: it cannot be sent, its messages wait, or it reports nothing. Pure.
 
+use std::collections::BTreeMap;
+
 use kube::ResourceExt as _;
 
 use super::remedy::{self, Place};
-use super::{Finding, Kind, Level, age};
+use super::{Finding, Kind, Level, age, unprocessed};
 use crate::audit::Row;
 use relaybook_api::conditions::{Condition, ConditionStatus, DELIVERING, GLOBAL_CONFIG_VALID, REACHABLE, READY, get};
 use relaybook_api::delivery::Reason;
@@ -14,10 +16,49 @@ const WARNINGS: [&str; 2] = [NO_PIPELINE, "TargetsNotReady"];
 /// The reason of `Ready=True` if the selector selects none. The condition `Reachable` then repeats it.
 const NO_PIPELINE: &str = "NoPipeline";
 
+/// The reason of a global configuration that cannot be used.
+pub(super) const GLOBAL: &str = "GlobalConfigInvalid";
+/// How long a message of a notification without an object waits before it is a finding.
+const PATIENCE: i64 = 60;
+
+/// Returns a finding for each notification that waits and has no object: the global configuration or a pipeline defines it.
+pub(super) fn without_object(all: &[Notification], pending: &[Row], now: Time) -> Vec<Finding> {
+    let is_known = |row: &Row| {
+        all.iter().any(|one| one.name_any() == row.notification && one.namespace().as_deref() == Some(&row.namespace))
+    };
+    let mut waiting: BTreeMap<(&str, &str), Vec<&Row>> = BTreeMap::new();
+    for row in pending.iter().filter(|row| !is_known(row)) {
+        waiting.entry((&row.namespace, &row.notification)).or_default().push(row);
+    }
+    let findings = waiting.into_iter().filter_map(|((namespace, name), rows)| {
+        let first = rows.iter().min_by_key(|row| (row.reason.is_none(), row.recorded))?;
+        let since = rows.iter().filter_map(|row| row.recorded).min()?;
+        let reason = first.reason.clone().unwrap_or_default();
+        if reason.is_empty() && now.duration_since(since).as_secs() < PATIENCE {
+            return None;
+        }
+        let count = i64::try_from(rows.len()).unwrap_or(i64::MAX);
+        let is_suspended = reason == Reason::Suspended.as_str();
+        Some(Finding {
+            level: if is_suspended { Level::Warning } else { Level::Problem },
+            kind: Kind::Notification,
+            remedy: remedy::of(&reason, &Place { namespace, name }),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            message: format!("{}: {}", waits(count, since, now)?, first.why()),
+            reason,
+            since: Some(since),
+        })
+    });
+    findings.collect()
+}
+
 /// Returns what is wrong with a Notification.
 pub(super) fn findings(notification: &Notification, pending: &[Row], now: Time) -> Vec<Finding> {
-    let Some(status) = &notification.status else { return Vec::new() };
     let (namespace, name) = (notification.namespace().unwrap_or_default(), notification.name_any());
+    let Some(status) = &notification.status else {
+        return unprocessed(Kind::Notification, &notification.metadata, now).into_iter().collect();
+    };
     let finding = |level: Level, condition: &Condition, message: String| Finding {
         level,
         kind: Kind::Notification,

@@ -1,11 +1,13 @@
 //! What is wrong with a Pipeline, or with a part of it, and with a set of pipelines. Pure.
 
+use std::collections::BTreeMap;
+
 use kube::ResourceExt as _;
 
 use super::remedy::{self, Place};
-use super::{Finding, Kind, Level};
+use super::{Finding, Kind, Level, unprocessed};
 use relaybook_api::conditions::{Condition, ConditionStatus, HOOKS_READY, READY, get};
-use relaybook_api::pipeline::{ClusterStatus, EnvironmentStatus, NotReadyNotification};
+use relaybook_api::pipeline::{EnvironmentStatus, NotReadyNotification};
 use relaybook_api::pipeline_set::PipelineSet;
 use relaybook_api::promotion::Phase;
 use relaybook_api::{Notification, Pipeline, Time};
@@ -35,8 +37,10 @@ impl Of<'_> {
 }
 
 /// Returns what is wrong with a pipeline. What the Notifications say about themselves is not repeated.
-pub(super) fn findings(pipeline: &Pipeline, notifications: &[Notification]) -> Vec<Finding> {
-    let Some(status) = &pipeline.status else { return Vec::new() };
+pub(super) fn findings(pipeline: &Pipeline, notifications: &[Notification], now: Time) -> Vec<Finding> {
+    let Some(status) = &pipeline.status else {
+        return unprocessed(Kind::Pipeline, &pipeline.metadata, now).into_iter().collect();
+    };
     let (namespace, name) = (pipeline.namespace().unwrap_or_default(), pipeline.name_any());
     let of = Of { namespace: &namespace, name: &name };
     let is_false = |type_| get(&status.conditions, type_).filter(|condition| condition.status == ConditionStatus::False);
@@ -46,7 +50,6 @@ pub(super) fn findings(pipeline: &Pipeline, notifications: &[Notification]) -> V
     let mut all = Vec::new();
     all.extend(is_false(READY).map(|condition| problem(condition, condition.message.clone())));
     all.extend(is_false(HOOKS_READY).map(|c| problem(c, format!("hooks refuse every request: {}", c.message))));
-    all.extend(status.clusters.iter().filter(|cluster| !cluster.reachable).map(|cluster| of_cluster(&of, cluster)));
     let unsent = status.dispatched.iter().flat_map(|dispatched| &dispatched.notifications);
     let unsent = unsent.filter(|unsent| !is_said(unsent, &namespace, notifications));
     all.extend(unsent.map(|unsent| of_notification(&of, unsent)));
@@ -54,9 +57,29 @@ pub(super) fn findings(pipeline: &Pipeline, notifications: &[Notification]) -> V
     all
 }
 
-fn of_cluster(of: &Of<'_>, cluster: &ClusterStatus) -> Finding {
-    let name = &cluster.cluster_ref.name;
-    of.finding(Level::Problem, name, remedy::CLUSTER_UNREACHABLE, format!("cluster {name} does not answer"), cluster.since)
+/// Returns a finding for each cluster that does not answer, for all its pipelines together.
+pub(super) fn of_clusters(pipelines: &[Pipeline]) -> Vec<Finding> {
+    let mut offline: BTreeMap<String, (usize, Option<Time>)> = BTreeMap::new();
+    let statuses = pipelines.iter().filter_map(|pipeline| pipeline.status.as_ref());
+    for cluster in statuses.flat_map(|status| &status.clusters).filter(|cluster| !cluster.reachable) {
+        let (count, since) = offline.entry(cluster.cluster_ref.full_name()).or_default();
+        *count += 1;
+        *since = [*since, cluster.since].into_iter().flatten().min();
+    }
+    let findings = offline.into_iter().map(|(name, (count, since))| {
+        let those = if count == 1 { "1 pipeline has".to_owned() } else { format!("{count} pipelines have") };
+        Finding {
+            level: Level::Problem,
+            kind: Kind::Cluster,
+            namespace: String::new(),
+            reason: remedy::CLUSTER_UNREACHABLE.to_owned(),
+            message: format!("cluster {name} does not answer: {those} targets there"),
+            remedy: remedy::of(remedy::CLUSTER_UNREACHABLE, &Place { namespace: "", name: &name }),
+            name,
+            since,
+        }
+    });
+    findings.collect()
 }
 
 /// Whether the Notification itself says the same about all its targets.
@@ -103,8 +126,9 @@ fn of_promotions(of: &Of<'_>, environment: &EnvironmentStatus) -> Vec<Finding> {
 }
 
 /// Returns what is wrong with a set of pipelines.
-pub(super) fn of_set(set: &PipelineSet) -> Option<Finding> {
-    let condition = get(&set.status.as_ref()?.conditions, READY)?;
+pub(super) fn of_set(set: &PipelineSet, now: Time) -> Option<Finding> {
+    let Some(status) = &set.status else { return unprocessed(Kind::PipelineSet, &set.metadata, now) };
+    let condition = get(&status.conditions, READY)?;
     let (namespace, name) = (set.namespace().unwrap_or_default(), set.name_any());
     (condition.status == ConditionStatus::False).then(|| Finding {
         level: Level::Problem,

@@ -21,9 +21,9 @@ use super::Installation;
 use crate::audit::{AuditError, Filter, Row, StateFilter, rows};
 use crate::preview::live;
 use relaybook_api::{ObjectName, now};
-use relaybook_runtime::installed::acting::{self, OBSERVES, SENDS};
+use relaybook_runtime::installed::acting::{self, OBSERVES, PROMOTES, SENDS};
 use relaybook_runtime::installed::{CrdChecker, CrdState};
-use relaybook_runtime::published::find;
+use relaybook_runtime::published::{Installation as Published, LookupError, all as all_published, find};
 use relaybook_runtime::watch::api_in;
 use relaybook_telemetry::chain;
 
@@ -152,23 +152,53 @@ pub async fn pending(client: &Client, namespace: Option<&str>) -> Result<Vec<Row
 /// Returns what is known of the installation that watches a namespace, and a sentence for each part that is not known. `controller` is the
 /// namespace of the controllers, if the person names it.
 pub async fn installation(client: &Client, controller: Option<&str>, namespace: &str) -> (Installation, Vec<String>) {
-    let mut unknown = Vec::new();
-    let mut found = Installation::default();
-    match CrdChecker::new(client).check().await {
-        CrdState::Outdated(why) | CrdState::Missing(why) => found.crds = Some(why),
-        CrdState::Unknown(why) => unknown.push(format!("whether the CRDs are those of this program: {why}")),
-        CrdState::Match | CrdState::Forbidden => {}
+    let (mut found, mut unknown) = (Installation::default(), Vec::new());
+    found.crds = crds(client, &mut unknown).await;
+    match find(client, controller, namespace).await {
+        Ok(published) => known(client, &published, &mut found, &mut unknown).await,
+        Err(why @ (LookupError::NotWatched { .. } | LookupError::NoInstallation)) => found.unwatched = Some(why.to_string()),
+        Err(why) => unknown.push(format!("the controllers: {why}")),
     }
-    let published = match find(client, controller, namespace).await {
-        Ok(published) => published,
-        Err(why) => {
-            unknown.push(format!("the controllers: {why}"));
-            return (found, unknown);
+    (found, unknown)
+}
+
+/// Returns what is known of all installations of the cluster, and a sentence for each part that is not known.
+pub async fn installations(client: &Client) -> (Vec<Installation>, Vec<String>) {
+    let mut unknown = Vec::new();
+    let mut all = vec![Installation { crds: crds(client, &mut unknown).await, ..Installation::default() }];
+    match all_published(client).await {
+        Ok(published) if published.is_empty() => all[0].unwatched = Some(LookupError::NoInstallation.to_string()),
+        Ok(published) => {
+            for one in published {
+                let mut found = Installation::default();
+                match one {
+                    Ok(published) => known(client, &published, &mut found, &mut unknown).await,
+                    Err(why) => unknown.push(format!("the controllers: {why}")),
+                }
+                all.push(found);
+            }
         }
+        Err(why) => unknown.push(format!("the controllers: {}", chain(&why))),
+    }
+    (all, unknown)
+}
+
+async fn crds(client: &Client, unknown: &mut Vec<String>) -> Option<String> {
+    let why = match CrdChecker::new(client).check().await {
+        CrdState::Outdated(why) | CrdState::Missing(why) => return Some(why),
+        CrdState::Match => return None,
+        CrdState::Unknown(why) => why,
+        CrdState::Forbidden => "no permission to read the schemas of the API server".to_owned(),
     };
+    unknown.push(format!("whether the CRDs are those of this program: {why}"));
+    None
+}
+
+/// Adds what is known of one installation.
+async fn known(client: &Client, published: &Published, found: &mut Installation, unknown: &mut Vec<String>) {
     found.versions = Some((VERSION.to_owned(), published.dispatch.version.clone()));
-    match idle(client, &published.namespace, &NEEDED).await {
-        Ok(idle) => found.idle = idle,
+    match leases(client, &published.namespace).await {
+        Ok(leases) => found.idle = acting::idle(&leases, &needed(&leases), now()),
         Err(why) => unknown.push(format!("whether a controller acts: {why}")),
     }
     let config_map = ObjectName::new(&published.namespace, &published.dispatch.config_map);
@@ -178,8 +208,13 @@ pub async fn installation(client: &Client, controller: Option<&str>, namespace: 
         Ok(Err(why)) => found.global = Some((config_map.to_string(), why.to_string())),
         Err(why) => unknown.push(chain(&why)),
     }
-    found.namespace = published.namespace;
-    (found, unknown)
+    found.namespace.clone_from(&published.namespace);
+}
+
+/// Returns the Leases that must be held. The promotion controller has one if it ever ran.
+fn needed(leases: &[Lease]) -> Vec<(&'static str, &'static str)> {
+    let promotes = leases.iter().any(|lease| lease.name_any().starts_with(PROMOTES.0));
+    NEEDED.into_iter().chain(promotes.then_some(PROMOTES)).collect()
 }
 
 /// Returns a sentence for each part of the work that no controller in this namespace does. `Err`: why that is not known.
@@ -187,6 +222,10 @@ pub async fn installation(client: &Client, controller: Option<&str>, namespace: 
 /// # Errors
 /// The Leases cannot be read.
 pub async fn idle(client: &Client, namespace: &str, needed: &[(&str, &'static str)]) -> Result<Vec<String>, String> {
+    Ok(acting::idle(&leases(client, namespace).await?, needed, now()))
+}
+
+async fn leases(client: &Client, namespace: &str) -> Result<Vec<Lease>, String> {
     let api = Api::<Lease>::namespaced(client.clone(), namespace);
     let leases = timeout(DEADLINE, api.list(&ListParams::default().limit(acting::MAX_LEASES))).await;
     let leases = leases.map_err(|_| "the API server does not answer".to_owned())?.map_err(|error| match error {
@@ -196,5 +235,5 @@ pub async fn idle(client: &Client, namespace: &str, needed: &[(&str, &'static st
     if leases.metadata.continue_.as_deref().is_some_and(|more| !more.is_empty()) {
         return Err(format!("namespace {namespace} has more than {} Leases", acting::MAX_LEASES));
     }
-    Ok(acting::idle(&leases.items, needed, now()))
+    Ok(leases.items)
 }

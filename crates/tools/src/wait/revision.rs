@@ -85,8 +85,8 @@ impl Requested {
         short(&self.text)
     }
 
-    /// Whether a revision is the requested one: as a whole, as one item of a list, by the text after `@`, `:` or the last `/` of an item, or by
-    /// at least 7 digits with which a hash begins.
+    /// Whether a revision is the requested one, as a whole or as one item of a list. The text after `@`, `:` or the last `/` of an item is
+    /// sufficient, and so are at least 7 digits with which a hash begins.
     #[must_use]
     pub fn matches(&self, revision: &str) -> bool {
         self.is_written_in(revision) || self.hashes(revision).next().is_some()

@@ -92,6 +92,7 @@ fn facts(pipeline: &Pipeline, cluster: &str) -> PipelineFacts {
     let since = since(pipeline, cluster, &settled);
     let cursors = status.and_then(|s| s.dispatched.as_ref()).into_iter().flat_map(|d| &d.cursors);
     let namespace = pipeline.namespace().unwrap_or_default();
+    let open = pipeline.spec.environments.iter().filter(|environment| !environment.targets_from.is_empty());
     let sourceless = targets_of(pipeline, cluster).into_iter().filter(|t| t.source.is_none());
     PipelineFacts {
         uid: pipeline.uid().unwrap_or_default(),
@@ -102,6 +103,7 @@ fn facts(pipeline: &Pipeline, cluster: &str) -> PipelineFacts {
         annotations: pipeline.annotations().clone().into(),
         subjects: subjects(pipeline, cluster).into_iter().map(|s| (s.clone(), since.get(&s).copied())).collect(),
         commitless: without_commit(settled).collect(),
+        open: open.map(|environment| environment.name.clone()).collect(),
         sourceless: sourceless.map(|t| t.log_subject().to_string()).collect(),
         logged: status.is_some_and(|s| s.log.is_some()),
         cursors: cursors.map(|c| (c.notification.clone(), c.uid.clone())).collect(),

@@ -40,7 +40,7 @@ pub fn of_triggers(triggers: &Triggers, pipelines: &[&PipelineFacts]) -> Option<
     Some(format!("spec.{first}{more}"))
 }
 
-/// Returns where the targets of a pipeline are. An environment without a target can get one on any cluster.
+/// Returns where the targets of a pipeline are. An environment without a target, or with generated ones, can get one on any cluster.
 fn spots(pipeline: &PipelineFacts) -> Vec<Spot<'_>> {
     let subjects = || pipeline.subjects.keys().map(|subject| LogSubject::parse(subject));
     let remote = subjects().filter_map(|subject| if let LogSubject::Cluster(name) = subject { Some(name) } else { None });
@@ -55,7 +55,9 @@ fn spots(pipeline: &PipelineFacts) -> Vec<Spot<'_>> {
     let mut spots: Vec<Spot<'_>> = targets.collect();
     let with_target: HashSet<&str> = spots.iter().map(|spot| spot.environment).collect();
     let without = subjects().filter_map(|subject| match subject {
-        LogSubject::Environment(environment) if !with_target.contains(environment) => {
+        LogSubject::Environment(environment)
+            if !with_target.contains(environment) || pipeline.open.contains(environment) =>
+        {
             Some(Spot { environment, cluster: None })
         }
         _ => None,
@@ -79,6 +81,8 @@ mod tests {
     fn triggers_are_compared_with_the_subjects_of_the_pipelines() {
         let web = facts(&["pipeline", "environment/dev", "promotion/dev", "target/dev/here/web"]);
         let shop = facts(&["environment/prod", "target/prod/fleet.eu/a/web", "cluster/fleet.eu", "environment/later"]);
+        let fleet =
+            PipelineFacts { open: ["prod".to_owned()].into(), ..facts(&["environment/prod", "target/prod/us/a/web"]) };
         let all = [&web, &shop];
         let said = |triggers: Value, pipelines: &[&PipelineFacts]| {
             let triggers = Triggers::compile(&serde_json::from_value::<Vec<_>>(triggers).unwrap()).unwrap();
@@ -88,6 +92,8 @@ mod tests {
         for (triggers, pipelines, message) in [
             (json!([{"type": "Failed", "environments": ["later"]}]), &all[..], String::new()),
             (json!([{"type": "Failed", "environments": ["qa"]}]), &[], String::new()),
+            // A target on another cluster can appear there at any time.
+            (json!([{"type": "Failed", "clusters": ["eu-*"]}]), &[&fleet], String::new()),
             (json!([{"type": "Failed", "clusters": ["us"]}]), &all, String::new()),
             (json!([{"type": "Failed", "environments": ["prod"], "clusters": ["eu"]}]), &all, String::new()),
             (

@@ -67,6 +67,8 @@ pub struct PipelineFacts {
     pub commitless: HashSet<String>,
     /// Targets that come from no object of Fleet, by subject.
     pub sourceless: HashSet<String>,
+    /// Environments with generated targets. They can get a target on any cluster at any time.
+    pub open: HashSet<String>,
     /// Whether the pipeline has a change log yet. Without one, nothing was observed.
     pub logged: bool,
     /// The uid in each persisted cursor: notification → uid of the notification.

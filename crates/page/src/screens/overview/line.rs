@@ -190,8 +190,8 @@ fn environment(cell: &Cell, now: Time) -> Markup {
             Some(notified) => span.sub { "A receiver was notified " (age(notified, now)) "." },
             None => span.sub { "No receiver was notified yet." },
         }
-        @if let Some((waits, _)) = &cell.waits_for_approval {
-            span.sub { (badge(Tone::Busy, "Waits for approval")) " " (revision(waits)) }
+        @if let Some(waits) = &cell.waits_for_approval {
+            span.sub { (badge(Tone::Busy, "Waits for approval")) " " (revision(&waits.revision)) }
         }
         @if !cell.message.is_empty() && cell.status != Some(Status::Current) { span.sub.message { (cell.message) } }
     }

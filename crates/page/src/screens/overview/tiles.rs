@@ -22,12 +22,12 @@ fn link(query: &Query, shown: Shown) -> String {
 
 /// Returns the tiles.
 pub(super) fn tiles(overview: &Overview, query: &Query) -> Markup {
-    let number = |count: i64| usize::try_from(count).unwrap_or(0);
+    let number = |count: Option<i64>| count.map(|count| usize::try_from(count).unwrap_or(0));
     let list = |screen: &Screen| query.elsewhere().link(&screen.path());
     html! {
         dl.figures {
             @for (label, attention, tone, shown) in PIPELINES {
-                (tile(label, overview.chosen.count(attention), tone, &link(query, shown)))
+                (tile(label, Some(overview.chosen.count(attention)), tone, &link(query, shown)))
             }
             (tile("Deliveries that wait", number(overview.pending), Tone::Warn, &list(&Screen::Waiting)))
             (tile("Deliveries given up", number(overview.parked), Tone::Bad, &list(&Screen::GivenUp)))
@@ -35,12 +35,20 @@ pub(super) fn tiles(overview: &Overview, query: &Query) -> Markup {
     }
 }
 
-fn tile(label: &str, count: usize, tone: Tone, link: &str) -> Markup {
-    let class = if count == 0 { "figure tile zero".to_owned() } else { format!("figure tile {}", tone.class()) };
+/// A number with its link. `None`: it is not known.
+fn tile(label: &str, count: Option<usize>, tone: Tone, link: &str) -> Markup {
+    let class = match count {
+        None | Some(0) => "figure tile zero".to_owned(),
+        Some(_) => format!("figure tile {}", tone.class()),
+    };
+    let (shown, words) = match count {
+        None => ("—".to_owned(), "not known".to_owned()),
+        Some(count) => (count.to_string(), count.to_string()),
+    };
     html! {
         div class=(class) {
             dt { (label) }
-            dd { a href=(link) aria-label=(format!("{label}: {count}")) { (count) } }
+            dd { a href=(link) aria-label=(format!("{label}: {words}")) { (shown) } }
         }
     }
 }
@@ -53,6 +61,18 @@ mod tests {
     use crate::follow::rows::PipelineRow;
     use crate::screens::overview::choose;
     use crate::screens::overview::testing::row;
+
+    #[test]
+    fn a_number_that_is_not_known_is_not_zero() {
+        for (count, class, words, shown) in [
+            (None, "figure tile zero", "x: not known", ">—<"),
+            (Some(0), "figure tile zero", "x: 0", ">0<"),
+            (Some(3), "figure tile bad", "x: 3", ">3<"),
+        ] {
+            let html = tile("x", count, Tone::Bad, "/given-up").into_string();
+            assert!([class, words, shown].iter().all(|part| html.contains(part)), "{html}");
+        }
+    }
 
     #[test]
     fn each_tile_has_the_number_of_the_rows_that_its_link_selects() {
