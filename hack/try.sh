@@ -12,13 +12,14 @@ start_control_plane
 kubectl apply -f examples/1-app >/dev/null
 http_port=$(free_port) hooks_port=$(free_port)
 start_relaybook
+# A rollout that ends later would be the first change.
+for environment in dev prod; do rolled_out $environment; done
 kubectl apply -f examples/2-pipeline.yaml >/dev/null
 start page "$RELAYBOOK" page --no-open
 await 20 'the address of the page' grep -q '^http://' "$work/page.log"
 start_receiver chat 0 --page "$(grep -m 1 '^http://' "$work/page.log")"
 # The file begins with the Notification of the chat.
 awk '/^---$/ { exit } { print }' examples/3-notifications.yaml | sed "s/127.0.0.1:8081/127.0.0.1:$(port_of chat)/" | kubectl apply -f - >/dev/null
-for environment in dev prod; do rolled_out $environment; done
 kubectl wait --for=condition=Ready -n team-a --timeout=60s pipelines.relaybook.dev/web notifications.relaybook.dev/chat >/dev/null
 
 mkdir -p "$work/bin"

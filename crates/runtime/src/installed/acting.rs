@@ -52,11 +52,20 @@ pub fn idle(leases: &[Lease], needed: &[(&str, &'static str)], now: Time) -> Vec
         }
     }
     let nowhere = (!nowhere.is_empty()).then(|| {
-        let (leases, undone) = (nowhere.join(", "), undone.join(" or "));
+        let (leases, undone) = (nowhere.join(", "), either(&undone));
         format!("No controller acts: {leases}. Nothing is {undone} until one does.")
     });
     let shards = shards.iter().map(|(id, leases)| of_shard(id, &leases.join(", ")));
     nowhere.into_iter().chain(shards).collect()
+}
+
+/// Returns words as an enumeration: `a, b or c`.
+fn either(words: &[&str]) -> String {
+    match words {
+        [] => String::new(),
+        [one] => (*one).to_owned(),
+        [first @ .., last] => format!("{} or {last}", first.join(", ")),
+    }
 }
 
 /// Returns the sentence about a shard whose controllers do not act. The Leases of a shard that was removed stay, and look the same.

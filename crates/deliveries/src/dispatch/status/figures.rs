@@ -269,7 +269,7 @@ pub fn events<'a>(old: &NotificationStatus, new: &'a NotificationStatus) -> Vec<
     // A selector that selects nothing is already reported as the reason of `Ready`.
     let selects = get(&new.conditions, READY).is_none_or(|ready| ready.reason != NO_PIPELINE);
     // The message names what exists, which changes often. A person is notified once of a field that matches nothing.
-    let field = |message: &str| message.split_once(": ").map_or_else(String::new, |(field, _)| field.to_owned());
+    let field = |message: &str| message.split(": ").next().unwrap_or_default().to_owned();
     let told = |now: &Condition| {
         get(&old.conditions, REACHABLE).is_some_and(|before| field(&before.message) == field(&now.message))
     };
