@@ -67,7 +67,7 @@ where
     Ok(all.iter().map(ResourceExt::name_any).collect())
 }
 
-/// What the line says so far.
+/// The line so far.
 struct Line {
     words: Vec<String>,
     namespace: String,

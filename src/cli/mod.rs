@@ -1,7 +1,7 @@
 //! The command line: turns arguments into one call of the library.
 //!
-//! In: arguments and `RELAYBOOK_…` variables. Out: data on stdout, messages on stderr, and an exit code: 0 for yes, otherwise one of
-//! [`Code`].
+//! In: arguments and `RELAYBOOK_…` variables. Out: data on stdout, messages on stderr, and an exit code: 0 for yes, otherwise as
+//! `shared/exit.rs` says.
 
 mod audit;
 mod check;

@@ -209,7 +209,7 @@ pub(crate) fn scroll(name: &str, table: &Markup) -> Markup {
     html! { div.scroll tabindex="0" role="region" aria-label=(format!("Table: {name}")) { (table) } }
 }
 
-/// Returns a text as one word of a POSIX shell. It gets quotes only if it needs them.
+/// Returns a text as one argument for a POSIX shell. It gets quotes only if it needs them.
 pub(crate) fn quoted(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-/:@+=".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {
