@@ -170,7 +170,7 @@ mod tests {
                 "Nothing was approved: no promotion to prod waits for an approval",
             ),
             ("nothing was approved, because x was deleted", "Nothing was approved, because x was deleted"),
-            ("nothing was approved: x is of 3, and not of 2", "Nothing was approved: x is of 3, and not of 2"),
+            ("nothing was approved: x is for 3, and not for 2", "Nothing was approved: x is for 3, and not for 2"),
         ] {
             assert_eq!(nothing(why), sentence);
         }

@@ -162,7 +162,8 @@ fn unprocessed(pipeline: &Pipeline) -> Option<String> {
 }
 
 /// Returns the condition `Ready` if it reports that the spec is refused. Otherwise, its reason is that of a target.
-fn refused(status: &PipelineStatus) -> Option<&Condition> {
+#[must_use]
+pub fn refused(status: &PipelineStatus) -> Option<&Condition> {
     let ready = conditions::get(&status.conditions, READY).filter(|ready| ready.status == ConditionStatus::False)?;
     let mut targets = status.environments.iter().flat_map(|environment| &environment.targets);
     let is_of_targets = [TARGET_NOT_FOUND, UNKNOWN].contains(&ready.reason.as_str())
@@ -187,8 +188,9 @@ fn unknown((environment, status): (&Environment, Option<&EnvironmentStatus>)) ->
     status.targets.iter().any(is_new).then(|| format!("not every target of {name} is observed yet"))
 }
 
-/// Whether the status contains every target of an environment.
-fn is_whole(environment: &Environment, status: &EnvironmentStatus) -> bool {
+/// Whether the status contains every target of an environment. An environment without targets is not whole.
+#[must_use]
+pub fn is_whole(environment: &Environment, status: &EnvironmentStatus) -> bool {
     let is_listed = |index: usize| status.generated.iter().any(|of| usize::try_from(of.from) == Ok(index));
     let is_empty = environment.targets.is_empty() && environment.targets_from.is_empty();
     !is_empty && status.targets.len() >= environment.targets.len() && (0..environment.targets_from.len()).all(is_listed)

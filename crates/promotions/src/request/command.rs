@@ -68,7 +68,7 @@ pub async fn of_pipeline(client: &Client, pipeline: &Pipeline) -> Result<Vec<Pro
     selected(client, Some(&pipeline.namespace().unwrap_or_default()), Some(&uid)).await
 }
 
-/// Whether a promotion is of the pipeline with this uid. `None`: of any.
+/// Whether a promotion belongs to the pipeline with this uid. `None`: to any.
 fn is_of(promotion: &Promotion, uid: Option<&str>) -> bool {
     uid.is_none_or(|uid| promotion.spec.pipeline_ref.uid == uid)
 }

@@ -8,16 +8,11 @@
 
 use super::revision::Requested;
 use super::words::{message, name};
-use relaybook_api::conditions::{self, Condition, ConditionStatus, READY};
 use relaybook_api::pipeline::source::FleetCluster;
-use relaybook_api::pipeline::{ClusterStatus, Environment, EnvironmentStatus, TargetStatus};
+use relaybook_api::pipeline::{ClusterStatus, Environment, TargetStatus};
 use relaybook_api::values::refs::ClusterRef;
 use relaybook_api::{Change, LogSubject, Pipeline, PipelineStatus, Status};
-
-/// The reason of `Ready=False` if an application object does not exist.
-const TARGET_NOT_FOUND: &str = "TargetNotFound";
-/// The reason of `Ready=False` if a target cannot be observed and gives no reason.
-const UNKNOWN: &str = "Unknown";
+use relaybook_core::promotion::pair::{is_whole, refused};
 
 /// What a target has to do with the revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,15 +49,6 @@ pub(super) fn unprocessed(pipeline: &Pipeline) -> Option<String> {
     Some(format!("the Pipeline is not ready: {}: {}", name(&refused.reason), message(&refused.message)))
 }
 
-/// Returns the condition `Ready` if it reports that the spec is refused. Otherwise, its reason is that of a target.
-fn refused(status: &PipelineStatus) -> Option<&Condition> {
-    let ready = conditions::get(&status.conditions, READY).filter(|ready| ready.status == ConditionStatus::False)?;
-    let mut targets = status.environments.iter().flat_map(|environment| &environment.targets);
-    let is_of_targets = [TARGET_NOT_FOUND, UNKNOWN].contains(&ready.reason.as_str())
-        || targets.any(|target| target.status == Status::Unknown && target.reason == ready.reason);
-    (!is_of_targets).then_some(ready)
-}
-
 /// Returns the targets of an environment, at least one, or why they are not known. A target of `targetsFrom` whose object is gone is none.
 pub(super) fn targets<'a>(
     pipeline: &'a Pipeline,
@@ -85,12 +71,6 @@ pub(super) fn targets<'a>(
         return Err(format!("targetsFrom of {} selects no object", name(&environment.name)));
     }
     Ok(all)
-}
-
-/// Whether the status contains every target of an environment.
-fn is_whole(environment: &Environment, known: &EnvironmentStatus) -> bool {
-    let is_listed = |index: usize| known.generated.iter().any(|of| usize::try_from(of.from) == Ok(index));
-    known.targets.len() >= environment.targets.len() && (0..environment.targets_from.len()).all(is_listed)
 }
 
 fn place(pipeline: &Pipeline, environment: &str, target: &TargetStatus) -> String {
