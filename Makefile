@@ -54,7 +54,7 @@ demo-promotions: ## Run the demo of promotions: a pull request at a real Gitea, 
 	@bash hack/demo-promotions.sh
 
 .PHONY: try
-try: ## Run Relaybook to try it, until Ctrl-C: rollouts, a chat in the browser, the audit page; docs/tutorial.md walks through it
+try: ## Run Relaybook to try it, until Ctrl-C: rollouts, a chat in the browser, the audit page; CLUSTER=current uses the cluster of kubectl
 	@bash hack/try.sh
 
 .PHONY: tutorial
@@ -117,7 +117,7 @@ fuzz: $(FUZZ) ## Fuzz templates, URLs, setters and Git answers for a minute; SEC
 BENCH := $(if $(ONLY),--only $(ONLY)) $(if $(BASE),--base $(abspath $(BASE))) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(QUICK),--quick) $(if $(JSON),--json $(abspath $(JSON)))
 
 .PHONY: bench
-bench: $(if $(filter render,$(ONLY)),,assets) ## Measure the figures of docs/benchmarks.md, for about an hour; ONLY=throughput ROUNDS=1 QUICK=1 JSON=FILE BASE=PROGRAM
+bench: $(if $(filter render,$(ONLY)),,assets) ## Measure the figures of docs/contributing/benchmarks.md, for about an hour; ONLY=throughput ROUNDS=1 QUICK=1 JSON=FILE BASE=PROGRAM
 	@printf 'bench: compiling for release; without a cache this needs about 30 minutes on two cores\n'
 	$(CARGO) bench $(LOCKED) --bench figures -- $(BENCH)
 
@@ -155,6 +155,7 @@ lint: $(DENY) ## Check format, lints, documentation, prose, licences, bans, sour
 	[[ -z $$unformatted ]] || { printf 'lint: run gofmt on %s\n' $$unformatted >&2; exit 1; }
 	@for script in hack/*.sh fuzz/*.sh .ci/run; do bash -n "$$script"; done
 	@for script in hack/*.mjs hack/*/*.mjs; do node --check "$$script"; done
+	@node hack/release/krew.mjs --self-test >/dev/null
 	$(MAKE) prose
 	@helm=$$(bash hack/tool.sh helm); for values in charts/relaybook/ci/*-values.yaml; do \
 		"$$helm" lint --strict --quiet charts/relaybook --values "$$values" && \
@@ -220,8 +221,13 @@ chart: ## Generate the generated parts of charts/relaybook, and deploy/kustomize
 	RELAYBOOK_REFERENCE=write $(CARGO) test $(LOCKED) --quiet --workspace --lib -- manifests::docs::chart::helm
 	@bash hack/chart.sh .
 
+.PHONY: durations
+durations: ## Write the durations of docs/contributing/durations.tsv into the documents that name them
+	@node hack/durations.mjs --write
+
 .PHONY: generated
-generated: ## Check that crds/, docs/receivers/, charts/ and deploy/ are up to date
+generated: ## Check that crds/, docs/receivers/, charts/, deploy/ and durations in documents are up to date
+	@node hack/durations.mjs
 	@work=$$(mktemp -d); \
 	trap 'rm -rf "$$work"' EXIT; \
 	bash hack/crds.sh "$$work/crds" && bash hack/receivers.sh "$$work/receivers" && bash hack/chart.sh "$$work" || exit; \

@@ -37,6 +37,8 @@ cleanup() {
     kill "$launcher_pid" 2>/dev/null
     wait "$launcher_pid" 2>/dev/null
   fi
+  leave_cluster
+  rm -f "$work/kubeconfig" # it has credentials
   if ((code == 0 || code == 130)); then
     rm -rf "$work"
   else
@@ -51,6 +53,7 @@ cleanup() {
   rmdir .demo 2>/dev/null
   exit "$code"
 }
+leave_cluster() { :; } # hack/demo-current.sh has another one
 trap cleanup EXIT
 trap 'printf "%sThe demo failed at: %s%s\n" "$red" "$BASH_COMMAND" "$plain" >&2' ERR
 trap 'exit 130' INT
@@ -137,10 +140,12 @@ built() {
 
 # build: builds the programs. The variables RELAYBOOK, RECEIVER and launcher are their paths.
 build() {
-  launcher=$work/control-plane
-  (cd hack/control-plane && go build -o "$launcher" .)
-  # In parallel with the Rust build, because both have parts that use only one core.
-  building control-plane "$launcher" build >/dev/null
+  if [[ ${CLUSTER:-} != current ]]; then
+    launcher=$work/control-plane
+    (cd hack/control-plane && go build -o "$launcher" .)
+    # In parallel with the Rust build, because both have parts that use only one core.
+    building control-plane "$launcher" build >/dev/null
+  fi
   # Where the tests were compiled, their dependencies are there. A new clone compiles them without optimisation, which needs half of the time.
   local target=${CARGO_TARGET_DIR:-target} profile=demo
   [[ -d $target/debug/deps ]] && profile=dev
@@ -150,7 +155,7 @@ build() {
     (cd hack/receiver && go build -buildvcs=false -o "$work/receiver" .)
     built cargo Relaybook
   fi
-  built control-plane 'the control plane'
+  [[ ${CLUSTER:-} == current ]] || built control-plane 'the control plane'
   RELAYBOOK=${RELAYBOOK:-$target/${profile/dev/debug}/relaybook}
   # The demos also run it in other folders.
   RELAYBOOK=$(cd "$(dirname "$RELAYBOOK")" && pwd)/$(basename "$RELAYBOOK")
@@ -174,7 +179,7 @@ start_control_plane() {
 field() { sed -E 's/.*"'"$1"'":"([^"]*)".*/\1/' <<<"$info"; }
 
 # rolled_out ENVIRONMENT: waits until the Deployment has rolled out there.
-rolled_out() { kubectl rollout status deployment/web -n "web-$1" --timeout=60s >/dev/null; }
+rolled_out() { kubectl rollout status deployment/web -n "web-$1" --timeout="${rollout_limit:-60s}" >/dev/null; }
 
 # start_relaybook: starts the controller on the ports http_port and hooks_port, and waits until it is ready.
 start_relaybook() {

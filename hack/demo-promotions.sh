@@ -133,6 +133,7 @@ runs() { [[ $(image_of "$1") == "web:$2" ]]; }
 received() { awk -F '\t' -v type="$1" '$3 == 200 && index($6, "\"type\":\"" type "\"") { found = 1 } END { exit !found }' "$work/chat.tsv"; }
 indented() { sed "s/.*/  $dim&$plain/"; }
 
+[[ ${CLUSTER:-} != current ]] || fail 'it needs a control plane of its own; make try CLUSTER=current uses another cluster'
 began=$SECONDS
 say "${bold}Relaybook demo of promotions${plain}: a version goes from dev to prod by a pull request."
 type -P git >/dev/null || fail 'git is missing'

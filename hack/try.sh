@@ -2,14 +2,30 @@
 # Runs Relaybook to try it, until Ctrl-C: a control plane in which Deployments roll out, the controller, a chat that a browser shows, and the
 # audit page. docs/tutorial.md walks through it. Another terminal gets kubectl and relaybook with `source .demo/env`.
 #
+#   hack/try.sh                    starts a control plane of its own
+#   CLUSTER=current hack/try.sh    uses the cluster of the current context of kubectl; see hack/demo-current.sh
+#
 # Requires only Go, Rust and bash 5.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/demo-common.sh"
 
 began=$SECONDS
-build
-start_control_plane
-kubectl apply -f examples/1-app >/dev/null
+tools=$work/bin
+case ${CLUSTER:-} in
+  '')
+    build
+    start_control_plane
+    kubectl apply -f examples/1-app >/dev/null
+    tools+=:$(dirname "$(field kubectl)")
+    ;;
+  current)
+    source hack/demo-current.sh
+    check_cluster
+    build
+    enter_cluster
+    ;;
+  *) fail "CLUSTER is $CLUSTER; it can only be current" ;;
+esac
 http_port=$(free_port) hooks_port=$(free_port)
 start_relaybook
 # A rollout that ends later would be the first change.
@@ -37,7 +53,7 @@ END
 chmod +x "$work/bin/chat"
 cat >.demo/env <<END
 export KUBECONFIG=$KUBECONFIG
-export PATH="$work/bin:$(dirname "$(field kubectl)"):\$PATH"
+export PATH="$tools:\$PATH"
 export CONTROLLER=$work/controller.pid
 END
 echo "${pids[relaybook]}" >"$work/controller.pid"
@@ -47,6 +63,7 @@ say "  http://127.0.0.1:$(port_of chat)/"
 say
 say 'docs/tutorial.md has the next steps. In another terminal, in this folder:'
 say '  source .demo/env        # kubectl and relaybook for this cluster'
+[[ -n $launcher_pid ]] || say "Here, the application has the image $image. The end of docs/tutorial.md says which commands differ."
 say "Ctrl-C ends everything. Logs are in $work."
 trap 'rm -f .demo/env; exit 0' INT TERM
 while :; do
@@ -59,6 +76,6 @@ while :; do
     start_relaybook
     echo "${pids[relaybook]}" >"$work/controller.pid"
   done
-  kill -0 "$launcher_pid" 2>/dev/null || fail 'the control plane ended unexpectedly'
+  [[ -z $launcher_pid ]] || kill -0 "$launcher_pid" 2>/dev/null || fail 'the control plane ended unexpectedly'
   sleep 0.2
 done

@@ -216,7 +216,7 @@ func compile(ctx context.Context, opts options, dir string) error {
 
 	began := time.Now()
 	opts.say("control-plane: building %s from their Go modules.", strings.Join(slices.Concat(basePrograms, otherPrograms), ", "))
-	opts.say("control-plane: this happens once; on two cores it needs about 5 minutes.")
+	opts.say("control-plane: this happens once; on two cores it needs 5 to 11 minutes.")
 	cmd := exec.Command("go", args...)
 	cmd.Dir = work
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
