@@ -190,6 +190,7 @@ pub fn sample(namespace: &str, serial: i64) -> DeliverySpec {
         coalesced: false,
         due: None,
         error: None,
+        test: false,
     }
 }
 

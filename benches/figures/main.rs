@@ -1,7 +1,7 @@
 //! Measures the figures that Relaybook promises, against a real API server if one is needed.
 //!
 //! In: the built program, a separate control plane, a receiver on loopback. Out: a table of the figures with their goals, met or
-//! missed, and a description of the machine. `docs/benchmarks.md` explains each figure and how it is measured.
+//! missed, and a description of the machine. `docs/contributing/benchmarks.md` explains each figure and how it is measured.
 //!
 //! Every figure is the median of several rounds. A figure with a floor is compared with the floor of the same round: plain
 //! clients, with nothing else running on the same control plane. So a busy machine changes both, but the ratio only a little.

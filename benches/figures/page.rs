@@ -55,7 +55,7 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
         ("delivery", format!("/deliveries/{}/{some}", world.ns)),
         ("notification", format!("/notifications/{}/hook-7", world.ns)),
         ("receivers", "/receivers".to_owned()),
-        ("given up", "/given-up".to_owned()),
+        ("parked", "/parked".to_owned()),
         ("clusters", "/clusters".to_owned()),
         ("search", "/search?q=build-77".to_owned()),
     ] {
@@ -160,7 +160,7 @@ async fn pipeline(world: &World, number: usize) {
     api.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("patched");
 }
 
-/// A settled delivery. One in a hundred was given up.
+/// A settled delivery. One in a hundred was parked.
 fn delivery(world: &World, number: usize, pipelines: usize) -> Delivery {
     let (pipeline, notification) = (format!("pipeline-{:04}", number % pipelines), format!("hook-{}", number % 10));
     let outcome = if number % 100 == 3 { Outcome::Parked } else { Outcome::Delivered };

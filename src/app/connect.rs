@@ -106,6 +106,11 @@ impl Access {
         Server { url: host.map_or_else(String::new, |host| format!("{scheme}://{host}{port}")), context, plugin }
     }
 
+    /// Returns the namespace of the context, as far as it is known. No request is sent, and no credential plugin runs.
+    pub async fn namespace(&self) -> Option<String> {
+        self.config().await.ok().map(|(config, _)| config.default_namespace)
+    }
+
     async fn config(&self) -> Result<(Config, Option<Kubeconfig>), AppError> {
         let read = match &self.kubeconfig {
             Some(file) => Kubeconfig::read_from(file),

@@ -11,7 +11,7 @@ use super::signals::Signals;
 use super::{Access, AppError, Part, listen};
 use crate::http;
 use relaybook_page::{Own, Page, Seal, SealError, Settings, Tokens};
-use relaybook_tools::preview::{Egress, TestSender};
+use relaybook_tools::preview::Egress;
 
 /// Listens on `address`. The page has a client without credentials, so it has only the permissions of the tokens that it is given.
 pub(super) async fn start(process: &Process, address: SocketAddr) -> Result<Part, AppError> {
@@ -28,7 +28,6 @@ pub(super) async fn start(process: &Process, address: SocketAddr) -> Result<Part
         actions: options.page.actions,
         flags: String::new(),
         url: options.page.url.clone(),
-        tests: TestSender { policy: options.policy(), proxy: options.proxy.clone() },
     };
     let seal = match &options.page.key {
         Some(key) => Seal::from_secret(key)?,

@@ -29,6 +29,7 @@ pub(super) fn pipeline(options: &Options, common: &Common, part: &mut Part) {
         cluster_name: options.cluster_name.clone(),
         no_cross_namespace_refs: options.no_cross_namespace_refs,
         allow_insecure_clusters: options.allow_insecure_clusters,
+        follow: options.follow.iter().map(|kind| kind.name().to_owned()).collect(),
     };
     start(Entry::of_pipeline(&options.namespace, &of), common, part);
 }

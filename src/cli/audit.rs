@@ -62,6 +62,7 @@ pub(super) async fn audit(args: AuditArgs) -> anyhow::Result<()> {
         selector: args.selector,
         state: args.outcome,
         since,
+        tests: true,
     };
     let mut printer = Printer::new(args.output, table(args.output, args.scope.all_namespaces));
     if args.watch {
@@ -155,7 +156,7 @@ impl Listed for Row {
             shown(&self.pipeline),
             shown(&self.notification),
             shown(&self.subject),
-            shown(self.type_.as_str()),
+            shown(&self.kind()),
             shown(&self.revision),
             shown(self.state()),
             self.attempts.to_string(),

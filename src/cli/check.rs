@@ -1,4 +1,4 @@
-//! `relaybook check`: checks an installation.
+//! `relaybook check`: checks an installation, or a cluster before an installation.
 
 use std::io::{self, Write as _};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::options::Controller;
 use crate::options::values::{CONFIG_MAP, grace, own_namespace};
 use relaybook_api::values::shard::Sharding;
 use relaybook_text::escaped;
-use relaybook_tools::check::{Account, Finding, Installation, check as ask};
+use relaybook_tools::check::{Account, Finding, Installation, check as ask, pre};
 use relaybook_tools::diagnosis::Level;
 
 /// Interval between checks.
@@ -20,6 +20,10 @@ const AGAIN: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
+    /// Check what must be true before an installation: the version of Kubernetes, the permissions to install, the namespace, CRDs and other
+    /// installations.
+    #[arg(long, conflicts_with_all = ["service_account", "ready_url"])]
+    pre: bool,
     /// The controllers whose permissions are checked.
     #[arg(long, env = "RELAYBOOK_CONTROLLERS", value_delimiter = ',', default_value = "pipeline,dispatch,promote")]
     controllers: Vec<Controller>,
@@ -82,7 +86,7 @@ pub(super) async fn check(args: CheckArgs) -> anyhow::Result<()> {
     let end = Instant::now() + args.wait.unwrap_or_default();
     let findings = loop {
         let is_over = Instant::now() + AGAIN > end;
-        match client.apiserver_version().await {
+        let server = match client.apiserver_version().await {
             Err(error) if is_over => {
                 return Err(anyhow::Error::from(error).context("the version of the API server cannot be read"));
             }
@@ -90,9 +94,13 @@ pub(super) async fn check(args: CheckArgs) -> anyhow::Result<()> {
                 sleep(AGAIN).await;
                 continue;
             }
-            Ok(_) => {}
-        }
-        let findings = ask(&client, &installation, &account, args.ready_url.as_ref()).await;
+            Ok(server) => server,
+        };
+        let findings = if args.pre {
+            pre::check(&client, &installation, &server).await
+        } else {
+            ask(&client, &installation, &account, args.ready_url.as_ref()).await
+        };
         if failed(&findings) == 0 || is_over {
             break findings;
         }
@@ -146,7 +154,24 @@ fn url(text: &str) -> Result<Uri, String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: CheckArgs,
+    }
+
+    #[test]
+    fn before_an_installation_there_is_neither_an_account_nor_a_process() {
+        let parsed = |args: &[&str]| Command::try_parse_from(std::iter::once(&"check").chain(args));
+        assert!(parsed(&["--pre", "--watch-namespace", "a", "--wait", "1m"]).unwrap().args.pre);
+        for bad in [["--service-account", "relaybook"], ["--ready-url", "http://relaybook:8080/readyz"]] {
+            assert!(parsed(&bad).is_ok() && parsed(&[&["--pre"][..], &bad].concat()).is_err(), "{bad:?}");
+        }
+    }
 
     #[test]
     fn readiness_is_asked_over_http() {

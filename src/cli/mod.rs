@@ -9,7 +9,9 @@ mod complete;
 #[cfg(test)]
 mod docs;
 mod explain;
+mod init;
 mod lint;
+mod man;
 mod page;
 mod promote;
 mod promotions;
@@ -21,6 +23,7 @@ mod shared;
 mod status;
 mod suspend;
 mod templates;
+mod test;
 mod version;
 mod wait;
 
@@ -53,6 +56,8 @@ enum Command {
     Run(Box<Options>),
     /// Print the custom resource definitions as YAML.
     Crds,
+    /// Write the first Pipeline or `PipelineSets`, and the first Notifications. On a terminal, it asks for what is missing.
+    Init(Box<init::InitArgs>),
     /// Check manifests without a cluster: schema, rules, templates, triggers.
     Lint(Box<lint::LintArgs>),
     /// Show the requests that a Notification would send, with secrets masked.
@@ -69,6 +74,8 @@ enum Command {
     Audit(Box<audit::AuditArgs>),
     /// Send settled deliveries again, with the same `webhook-id`, without waiting for other deliveries.
     Redeliver(Box<redeliver::RedeliverArgs>),
+    /// Send a sample to the receiver of a Notification. The test says that it is one, and changes no real status or alert.
+    Test(Box<test::TestArgs>),
     /// Show promotions: which revision goes to which environment, and what became of it.
     Promotions(Box<promotions::PromotionsArgs>),
     /// Start a promotion: the revision of the environment before goes to an environment.
@@ -93,6 +100,8 @@ enum Command {
         /// The shell.
         shell: clap_complete::Shell,
     },
+    /// Write a man page for each command.
+    Man(man::ManArgs),
 }
 
 impl Cli {
@@ -113,6 +122,7 @@ impl Cli {
         let result = match self.command {
             Command::Run(options) => run::run(*options),
             Command::Crds => crds(),
+            Command::Init(args) => run_on_cluster(&args.place.access.clone(), init::init(*args)),
             Command::Lint(args) => lint::lint(*args),
             Command::Render(args) => run_on_cluster(&args.place.access.clone(), render::render(*args)),
             Command::Explain(args) => run_on_cluster(&args.place.access.clone(), explain::explain(*args)),
@@ -121,6 +131,7 @@ impl Cli {
             Command::Wait(args) => run_on_cluster(&args.place.access.clone(), wait::wait(*args)),
             Command::Audit(args) => run_on_cluster(&args.scope.place.access.clone(), audit::audit(*args)),
             Command::Redeliver(args) => run_on_cluster(&args.scope.place.access.clone(), redeliver::redeliver(*args)),
+            Command::Test(args) => run_on_cluster(&args.place.access.clone(), test::test(*args)),
             Command::Promotions(args) => run_on_cluster(&args.scope.place.access.clone(), promotions::promotions(*args)),
             Command::Promote(args) => run_on_cluster(&args.place.access.clone(), promote::promote(*args)),
             Command::Approve(args) => run_on_cluster(&args.place.access.clone(), promote::approve(*args)),
@@ -131,6 +142,7 @@ impl Cli {
             Command::Check(args) => run_on_cluster(&args.access.clone(), check::check(*args)),
             Command::Version(args) => run_on_cluster(&args.access.clone(), version::version(*args)),
             Command::Completion { shell } => completion(shell),
+            Command::Man(args) => man::man(&args, Self::command()),
         };
         match result {
             Ok(()) => ExitCode::SUCCESS,

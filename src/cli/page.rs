@@ -12,7 +12,6 @@ use secrecy::{ExposeSecret as _, SecretString};
 use super::shared::running::Running;
 use crate::app::{self, Access};
 use relaybook_page::Settings;
-use relaybook_tools::preview::TestSender;
 
 #[derive(Debug, Args)]
 pub(super) struct PageArgs {
@@ -45,8 +44,6 @@ pub(super) async fn page(args: PageArgs) -> anyhow::Result<()> {
         egress: running.egress,
         actions: !args.no_actions,
         flags: args.access.flags(),
-        // The person who runs the command decides about the network of this machine.
-        tests: TestSender::anywhere(running.allow_http),
     };
     let (no_open, mut opened) = (args.no_open, None);
     let begun = |address: &SecretString| {

@@ -49,8 +49,14 @@ pub(super) async fn redeliver(args: RedeliverArgs) -> anyhow::Result<()> {
     let those: Vec<(String, String)> = if args.parked {
         let since = args.since.map(|span| now().checked_sub(span)).transpose()?;
         let state = Some(StateFilter::Settled(Outcome::Parked));
-        let filter =
-            Filter { pipeline: args.pipeline, notification: args.notification, selector: args.selector, state, since };
+        let filter = Filter {
+            pipeline: args.pipeline,
+            notification: args.notification,
+            selector: args.selector,
+            state,
+            since,
+            tests: false,
+        };
         let namespace = Some(own.as_str()).filter(|_| !args.scope.all_namespaces);
         rows(&client, namespace, filter).map_ok(|row| (row.namespace, row.name)).try_collect().await?
     } else {

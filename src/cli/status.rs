@@ -1,6 +1,8 @@
 //! `relaybook status`: what is wrong, the worst first, and what runs where.
 
 mod screen;
+#[cfg(test)]
+mod states;
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _, Write};
@@ -13,6 +15,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::complete;
 use super::shared::exit::{Code, Ended};
+use super::shared::table::terminal_width;
 use super::shared::{Scope, named};
 use relaybook_api::pipeline_set::PipelineSet;
 use relaybook_api::{Notification, Pipeline, Time, now};
@@ -27,7 +30,7 @@ use screen::{Screen, write_table};
 const PACE: Duration = Duration::from_secs(1);
 /// Interval at which `--watch` reads the installation again, and updates the ages.
 const AGAIN: Duration = Duration::from_secs(30);
-/// Minimum time between two lists of the waiting deliveries. Their numbers are also in the Notifications, which are watched.
+/// Minimum time between two lists of the pending deliveries. Their numbers are also in the Notifications, which are watched.
 const COUNT_AGAIN: Duration = Duration::from_secs(10);
 /// Maximum number of lines of `--watch` on a terminal. The worst are first.
 const LINES: usize = 60;
@@ -37,7 +40,8 @@ pub(super) struct StatusArgs {
     /// Only this Pipeline, with its targets, as `NAME` or `pipeline/NAME` [default: all of the namespace].
     #[arg(value_parser = named::pipeline, add = complete::pipelines(), conflicts_with = "all_namespaces")]
     pipeline: Option<String>,
-    /// Print again when something changes: on a terminal the whole screen, otherwise one JSON object on each line.
+    /// Print again when something changes: on a terminal the whole screen, otherwise one JSON object on each line. In YAML, each screen is one
+    /// document.
     #[arg(short, long)]
     watch: bool,
     /// End with exit code 1 if there is a problem, and with 5 if there is none in what could be read, and not all could. A warning is no problem.
@@ -55,10 +59,28 @@ pub(super) struct StatusArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// Findings with their remedies, and a table.
+    /// Findings with their remedies, and a table. On a terminal, long cells of the table are cut, so that a line has at most 120 characters.
     Table,
+    /// The same. Lines have any length.
+    Wide,
     /// One object: `{pipelines, notifications, findings, environments, targets, notShown}`.
     Json,
+    /// The same in YAML.
+    Yaml,
+    /// The name of each Pipeline on one line, the worst first.
+    Name,
+}
+
+impl Output {
+    /// Whether it is the screen for people.
+    const fn is_screen(self) -> bool {
+        matches!(self, Self::Table | Self::Wide)
+    }
+
+    /// Returns the maximum number of characters of a line of the table. `None`: no maximum.
+    fn width(self) -> Option<usize> {
+        if self == Self::Table { terminal_width() } else { None }
+    }
 }
 
 /// Prints what is wrong and what runs where.
@@ -95,7 +117,7 @@ struct Source {
     notifications: Option<Watched<Notification>>,
     pending: Vec<Row>,
     installations: Vec<Installation>,
-    /// When the waiting deliveries were read.
+    /// When the pending deliveries were read.
     counted: Option<Instant>,
     /// When the installation was read.
     read: Option<Instant>,
@@ -103,7 +125,7 @@ struct Source {
     forbidden: Vec<String>,
     /// What is not known of the installation.
     unknown: Vec<String>,
-    /// Why the waiting deliveries are not known.
+    /// Why the pending deliveries are not known.
     unread: Option<String>,
     /// The kinds whose watch fails, and why.
     stale: BTreeMap<&'static str, String>,
@@ -141,7 +163,7 @@ impl Source {
         if self.counted.is_none_or(|counted| counted.elapsed() >= COUNT_AGAIN) {
             match read::pending(&self.client, self.namespace.as_deref()).await {
                 Ok(pending) => (self.pending, self.unread) = (pending, None),
-                Err(error) => self.unread = Some(format!("waiting deliveries: {}", chain(&error))),
+                Err(error) => self.unread = Some(format!("pending deliveries: {}", chain(&error))),
             }
             self.counted = Some(Instant::now());
         }
@@ -245,12 +267,12 @@ async fn changed<K: Watchable>(watched: &mut Option<Watched<K>>) -> watcher::Res
 
 /// Prints the screen again when it changes, at most once a second.
 async fn follow(mut source: Source, output: Output) -> anyhow::Result<()> {
-    let is_terminal = io::stdout().is_terminal() && output == Output::Table;
+    let is_terminal = io::stdout().is_terminal() && output.is_screen();
     let mut last = String::new();
     loop {
         let refreshed = Instant::now();
         source.refresh().await;
-        let text = shown_again(&source.screen(now()), is_terminal, now())?;
+        let text = shown_again(&source.screen(now()), output, is_terminal, now())?;
         if text != last {
             let mut out = io::stdout().lock();
             // Moves the cursor to the top left corner, and erases the screen.
@@ -270,24 +292,36 @@ async fn follow(mut source: Source, output: Output) -> anyhow::Result<()> {
     }
 }
 
-/// Returns the next output of `--watch`: the first lines of the screen, or one line of JSON.
-fn shown_again(screen: &Screen, is_terminal: bool, now: Time) -> anyhow::Result<String> {
-    if !is_terminal {
-        return Ok(serde_json::to_string(screen)? + "\n");
+/// Returns the next output of `--watch`: the first lines of the screen, or what a program reads.
+fn shown_again(screen: &Screen, output: Output, is_terminal: bool, now: Time) -> anyhow::Result<String> {
+    match output {
+        Output::Yaml => return Ok(format!("---\n{}", text(screen, output, now)?)),
+        Output::Name => return text(screen, output, now),
+        Output::Table | Output::Wide | Output::Json if !is_terminal => return Ok(serde_json::to_string(screen)? + "\n"),
+        Output::Table | Output::Wide | Output::Json => {}
     }
-    let mut text = Vec::new();
-    write_table(&mut text, screen, now)?;
-    let text = String::from_utf8(text)?;
+    let text = text(screen, output, now)?;
     let more = text.lines().count().saturating_sub(LINES);
     let first: String = text.split_inclusive('\n').take(LINES).collect();
     Ok(if more == 0 { first } else { format!("{first}… {more} more lines\n") })
 }
 
+/// Returns the screen in a format.
+fn text(screen: &Screen, output: Output, now: Time) -> anyhow::Result<String> {
+    Ok(match output {
+        Output::Table | Output::Wide => {
+            let mut text = Vec::new();
+            write_table(&mut text, screen, output.width(), now)?;
+            String::from_utf8(text)?
+        }
+        Output::Json => serde_json::to_string_pretty(screen)? + "\n",
+        Output::Yaml => serde_saphyr::to_string(screen)?,
+        Output::Name => screen.names().into_iter().map(|name| name + "\n").collect(),
+    })
+}
+
 fn print(screen: &Screen, output: Output, now: Time) -> anyhow::Result<()> {
-    let mut out = io::BufWriter::new(io::stdout().lock());
-    match output {
-        Output::Table => write_table(&mut out, screen, now)?,
-        Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(screen)?)?,
-    }
+    let mut out = io::stdout().lock();
+    out.write_all(text(screen, output, now)?.as_bytes())?;
     Ok(out.flush()?)
 }

@@ -81,7 +81,7 @@ pub(super) async fn resume(args: ResumeArgs) -> anyhow::Result<()> {
             refuse_environment(args.environment.as_deref())?;
             let site = Site::open(&args.place).await?;
             let notification = site.notification(&name).await?;
-            resume_notification(&site, notification, args.drops, args.yes).await
+            Box::pin(resume_notification(&site, notification, args.drops, args.yes)).await
         }
         Suspendable::Promotions(_) if args.drops => Err(usage("--drop is only for a Notification; leave it out")),
         Suspendable::Promotions(pipeline) => {

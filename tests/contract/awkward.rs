@@ -115,5 +115,6 @@ fn long_names(data: &mut Data) {
     }
     if data.subject.kind == SubjectKind::Target {
         data.target.name.clone_from(&data.subject.name);
+        data.subject.app = name(253);
     }
 }

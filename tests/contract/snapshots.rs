@@ -11,13 +11,22 @@ use crate::subject::{Parameters, Request, Subject};
 
 #[test]
 fn the_examples_match_the_reviewed_snapshots() {
+    compare_each(Builtin::as_str, shown);
+}
+
+#[test]
+fn the_tests_of_the_examples_match_the_reviewed_snapshots() {
+    compare_each(|builtin| format!("test-{}", builtin.as_str()), shown_as_test);
+}
+
+fn compare_each<N: Into<String>>(name: impl Fn(Builtin) -> N, shown: impl Fn(Builtin) -> String) {
     let mut settings = insta::Settings::clone_current();
     settings.set_prepend_module_to_snapshot(false);
     settings.set_omit_expression(true);
     let mut changed = Vec::new();
     for builtin in Builtin::ALL {
-        let shown = shown(builtin);
-        let compare = || settings.bind(|| insta::assert_snapshot!(builtin.as_str(), shown));
+        let (name, shown): (String, _) = (name(builtin).into(), shown(builtin));
+        let compare = || settings.bind(|| insta::assert_snapshot!(name.as_str(), shown));
         let checked = catch_unwind(AssertUnwindSafe(compare));
         changed.extend(checked.is_err().then_some(builtin.as_str()));
     }
@@ -34,6 +43,17 @@ fn shown(builtin: Builtin) -> String {
         let request = subject.render(&Data::sample(type_)).unwrap();
         let more = if parameters == Parameters::Examples { ", with every parameter" } else { "" };
         write!(text, "### {}{more}\n{}\n", type_.as_str(), request_shown(&request)).unwrap();
+    }
+    text
+}
+
+/// Shows the requests of tests: of a failure, and of a recovery, which closes the alert of the first one.
+fn shown_as_test(builtin: Builtin) -> String {
+    let subject = Subject::example(builtin, Parameters::Required);
+    let mut text = String::new();
+    for type_ in [TransitionType::Failed, TransitionType::Recovered] {
+        let request = subject.render(&Data { test: true, ..Data::sample(type_) }).unwrap();
+        write!(text, "### {}\n{}\n", type_.as_str(), request_shown(&request)).unwrap();
     }
     text
 }

@@ -66,7 +66,7 @@ fn has_no_commit(delivery: &Delivery) -> bool {
     status.outcome == Some(Outcome::Canceled) && status.reason.as_deref() == Some("CommitMissing")
 }
 
-/// Each deployment of a chart would otherwise count as given up.
+/// Each deployment of a chart would otherwise count as parked.
 #[tokio::test]
 async fn a_revision_without_a_commit_is_canceled_at_once() {
     let world = World::new("no-commit").await;

@@ -3,6 +3,7 @@
 //! `tests/page` looks at the same page with a browser.
 
 mod access;
+mod applications;
 mod approve;
 mod load;
 mod missing;

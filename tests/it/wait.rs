@@ -3,13 +3,16 @@
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::time::Instant;
 
+use futures::future::join_all;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use relaybook_api::Pipeline;
 use serde_json::json;
 
 use crate::support::relaybook::signal;
-use crate::support::{Oracle, Receiver, Relaybook, World, eventually, reaper};
+use crate::support::wait::heavy;
+use crate::support::{Fault, Oracle, Proxy, Receiver, Relaybook, World, eventually, reaper};
 
 /// A `relaybook wait` that runs.
 struct Waiter {
@@ -137,4 +140,49 @@ async fn the_exit_code_says_whether_the_environment_runs_the_revision() {
     world.delete_any::<Pipeline>("shop").await;
     let (status, out) = waiter.ended().await;
     assert!(status.code() == Some(5) && out.is_empty(), "{status} {out}");
+}
+
+/// Number of jobs that wait for the same revision.
+const WAITERS: usize = 20;
+/// The API server ends a watch after two minutes. Then the next one begins, and no read is necessary.
+const WATCH: u64 = 110;
+
+#[tokio::test]
+async fn many_jobs_read_once_and_then_only_watch() {
+    let _alone = heavy().await;
+    let mut world = World::new("waiting-many").await;
+    let receiver = Receiver::start();
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["prod/web"]).await;
+    world.notification("hook", &receiver, json!({})).await;
+    let _relaybook = Relaybook::start(&world).await;
+    world.settled().await;
+    let proxy = Proxy::start(&world.kubeconfig, "waiting-many").await;
+    world.kubeconfig.clone_from(&proxy.kubeconfig);
+    // The rules count, and fail no call. The first rule that matches counts.
+    let count = || Fault::Times(0, Box::new(Fault::Refuse(500)));
+    let watches = proxy.rule(|call| call.is_watch() && call.query.contains("metadata.name%3Dshop"), count());
+    let reads = proxy.rule(|call| call.method == "GET" && call.path.ends_with("/waiting-many/pipelines/shop"), count());
+    let others = proxy.rule(|_| true, count());
+
+    let began = Instant::now();
+    let args = ["shop", "prod", "--revision", "6", "--timeout", "5m"];
+    let waiters = join_all((0..WAITERS).map(|_| Waiter::start(&world, &args, "runs 1; 6 is not tried yet"))).await;
+    proxy.hit(watches, WAITERS).await;
+    for revision in ["2", "3", "4", "5"] {
+        world.ship("web", revision).await;
+        world.observed_at("shop", revision, &["web"]).await;
+    }
+    let waiters = join_all(waiters.into_iter().map(|waiter| waiter.shows("runs 5; 6 is not tried yet"))).await;
+    world.ship("web", "6").await;
+    for (status, out) in join_all(waiters.into_iter().map(Waiter::ended)).await {
+        let runs = out.starts_with("shop/prod  runs 6") && out.lines().count() == 1;
+        assert!(status.success() && runs, "{status} {out}");
+    }
+    let most = WAITERS * (1 + usize::try_from(began.elapsed().as_secs() / WATCH).unwrap());
+    assert_eq!((proxy.hits(reads), proxy.hits(others)), (WAITERS, 0), "calls beyond one read and one watch of each");
+    let watches = proxy.hits(watches);
+    assert!((WAITERS..=most).contains(&watches), "{watches} watches, at most {most} expected");
+    let changes = ["Deployed 2", "Deployed 3", "Deployed 4", "Deployed 5", "Deployed 6"];
+    Oracle::new(&world, &receiver).lane("shop/hook/prod/web", &changes).check().await;
 }

@@ -1,7 +1,7 @@
 //! Shared test support: real components that the tests start, and that end with the tests.
 //!
 //! In: the launcher in `hack/control-plane`, the built `relaybook`. Out: a control plane ([`control_plane`]), a proxy in front of it
-//! that loses calls and answers ([`proxy`]), Relaybook as a child process ([`relaybook`]), scripted HTTP receivers on loopback
+//! that loses calls and answers ([`proxy`]), Relaybook as a child process ([`relaybook`]), its commands while they run ([`running`]), scripted HTTP receivers on loopback
 //! ([`receiver`]), a Git forge with a proxy in front of it ([`gitea`], [`forge_proxy`]), a Git server ([`git`]), valid and invalid certificates ([`tls`]), the rendered chart and its permissions
 //! ([`chart`], [`under`]), tokens of accounts ([`account`]), the audit page of a person ([`own_page`]), clients that do not finish their requests ([`held`]), objects as users and their controllers write them ([`world`]), waiting for a condition ([`wait`]), as
 //! many tests at a time as the machine can run ([`turn`]), and the [`oracle`], which every test calls at its end: nothing missing, nothing unexpected, no order violated, no duplicate beyond
@@ -32,6 +32,8 @@ pub mod receiver;
 pub mod relaybook;
 #[allow(dead_code, reason = "the integration tests use it")]
 pub mod remote;
+#[allow(dead_code, reason = "the integration tests use it")]
+pub mod running;
 #[allow(dead_code, reason = "the integration tests use it")]
 pub mod tls;
 pub mod turn;

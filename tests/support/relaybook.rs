@@ -177,9 +177,7 @@ impl Relaybook {
     /// Returns the peak resident memory of the process, in KiB.
     #[allow(dead_code, reason = "the integration tests use it")]
     pub fn peak_memory(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("it runs, on Linux");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a line on memory");
-        line.trim().trim_end_matches(" kB").parse().expect("a number")
+        peak_memory(self.pid())
     }
 
     /// Returns the address of health and metrics.
@@ -393,6 +391,14 @@ impl World {
         let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
         (output.status.code(), text(output.stdout), text(output.stderr))
     }
+}
+
+/// Returns the peak resident memory of a process, in KiB.
+#[allow(dead_code, reason = "the integration tests use it")]
+pub fn peak_memory(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs, on Linux");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a line on memory");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
 /// Sends a signal to a process.

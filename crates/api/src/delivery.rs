@@ -19,11 +19,14 @@ use super::pipeline::State;
 use super::pipeline::source::TargetOrigin;
 use super::values::refs::ClusterRef;
 pub use super::values::transition::{Family, SubjectKind, TransitionType};
-pub use identity::{name, webhook_id};
+pub use identity::{TEST_LANE, name, webhook_id};
 pub use reason::Reason;
 
 /// The label with the namespace of the pipeline. The Delivery itself is where its URL is written, which can be another namespace.
 pub const PIPELINE_NAMESPACE: &str = concat!(group!(), "/pipeline-namespace");
+
+/// The label of Deliveries that record tests. Lists of deliveries that need attention exclude it.
+pub const TEST_LABEL: &str = concat!(group!(), "/test");
 
 /// Replaces the uid of a notification that has a cluster-wide notification as a layer. Such a notification has no uid of its own.
 pub const GLOBAL: &str = "global";
@@ -111,6 +114,9 @@ pub struct DeliverySpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub error: Option<String>,
+    /// Whether it is a test that a user has requested. A test has a lane of its own, one attempt, and is in no count.
+    #[serde(default, skip_serializing_if = "super::pipeline::is_false")]
+    pub test: bool,
 }
 
 /// The pipeline of a delivery.

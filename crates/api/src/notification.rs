@@ -6,6 +6,7 @@
 pub(super) mod builtin;
 pub mod credentials;
 pub(super) mod endpoint;
+pub mod test_request;
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -18,6 +19,7 @@ use super::conditions::Condition;
 use super::values::transition::TransitionType;
 pub use builtin::Builtin;
 pub use endpoint::{Auth, BasicAuth, CaFrom, ClientCertificate, Endpoint, Method, Signing, Tls, TokenAuth, UrlFrom};
+pub use test_request::{LastTest, TEST, TestRequest, TestResult};
 
 /// Reports to one receiver the transitions of every pipeline that it applies to.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -354,6 +356,9 @@ pub struct NotificationStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub last_action_time: Option<Time>,
+    /// The last test, which a user requests with the annotation `relaybook.dev/test`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_test: Option<LastTest>,
 }
 
 /// One condition in short form, for table columns.

@@ -21,5 +21,6 @@ pub fn spec(serial: i64) -> DeliverySpec {
         coalesced: false,
         due: None,
         error: None,
+        test: false,
     }
 }

@@ -83,6 +83,7 @@ pub fn compose(
         hidden,
         // The readers may have no access to these credentials.
         withhold_answer: sending.credentials_from().any(|namespace| namespace != readers),
+        is_test: false,
     })
 }
 

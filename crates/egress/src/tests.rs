@@ -143,6 +143,7 @@ fn to(destination: Destination) -> Outgoing {
         connect_timeout: Duration::from_secs(5),
         hidden: Hidden::default(),
         withhold_answer: false,
+        is_test: false,
     }
 }
 

@@ -127,9 +127,9 @@ async fn signals(
             select_all(own.into_iter().chain(elsewhere(namespace, &filter))).boxed()
         }
         Screen::Delivery(namespace, name) => required(audit::one_touched(client, namespace, name)),
-        Screen::Waiting | Screen::GivenUp => {
-            let is_waiting = *screen == Screen::Waiting;
-            let state = if is_waiting { StateFilter::Pending } else { StateFilter::Settled(Outcome::Parked) };
+        Screen::Pending | Screen::Parked => {
+            let is_pending = *screen == Screen::Pending;
+            let state = if is_pending { StateFilter::Pending } else { StateFilter::Settled(Outcome::Parked) };
             let filter = Filter { state: Some(state), ..Filter::default() };
             required(audit::touched(client, query.namespace.as_deref(), &filter))
         }

@@ -23,11 +23,12 @@ mod trouble;
 pub use access::caller::{Entry, Own, Tokens};
 pub use access::seal::{Seal, SealError};
 pub use answer::{Answer, Asked, Content};
+pub use screens::parts::banners;
 pub use service::Page;
 
 use relaybook_api::ObjectName;
 use relaybook_api::values::permalink::PageUrl;
-use relaybook_tools::preview::{Egress, TestSender};
+use relaybook_tools::preview::Egress;
 
 /// The settings of a page.
 #[derive(Clone, Debug)]
@@ -48,6 +49,4 @@ pub struct Settings {
     pub url: Option<PageUrl>,
     /// The flags of the commands for the same cluster and user, such as `--context prod`. Empty: none are needed.
     pub flags: String,
-    /// How tests are sent.
-    pub tests: TestSender,
 }

@@ -29,10 +29,10 @@ pub(super) enum Screen {
     Notification(String, String),
     /// The receivers by origin.
     Receivers,
-    /// The deliveries that wait.
-    Waiting,
-    /// The deliveries that were given up.
-    GivenUp,
+    /// The deliveries that are pending.
+    Pending,
+    /// The deliveries that were parked.
+    Parked,
     /// The clusters.
     Clusters,
     /// The search by revision.
@@ -50,8 +50,8 @@ impl Screen {
         Some(match *parts.as_slice() {
             [""] => Self::Overview,
             ["receivers"] => Self::Receivers,
-            ["waiting"] => Self::Waiting,
-            ["given-up"] => Self::GivenUp,
+            ["pending"] => Self::Pending,
+            ["parked"] => Self::Parked,
             ["clusters"] => Self::Clusters,
             ["search"] => Self::Search,
             ["pipelines", namespace, name] => Self::Pipeline(part(namespace)?, part(name)?),
@@ -66,8 +66,8 @@ impl Screen {
         match self {
             Self::Overview => "/".to_owned(),
             Self::Receivers => "/receivers".to_owned(),
-            Self::Waiting => "/waiting".to_owned(),
-            Self::GivenUp => "/given-up".to_owned(),
+            Self::Pending => "/pending".to_owned(),
+            Self::Parked => "/parked".to_owned(),
             Self::Clusters => "/clusters".to_owned(),
             Self::Search => "/search".to_owned(),
             Self::Pipeline(namespace, name) => permalink::pipeline(namespace, name),
@@ -103,7 +103,7 @@ impl Shown {
         (Self::All, "all", "All"),
         (Self::Wrong, "wrong", "Needs attention"),
         (Self::Failed, "failed", "Failed"),
-        (Self::NotReady, "not-ready", "Cannot be followed or sent"),
+        (Self::NotReady, "not-ready", "Other problems"),
         (Self::Unclear, "unclear", "Gone, drifted or unknown"),
         (Self::InProgress, "in-progress", "In progress"),
         (Self::Current, "current", "Current"),
@@ -303,8 +303,8 @@ mod tests {
         let (ns, name) = pair("team-a", "shop.eu");
         for (path, screen) in [
             ("/", Some(Screen::Overview)),
-            ("/given-up", Some(Screen::GivenUp)),
-            ("/waiting", Some(Screen::Waiting)),
+            ("/parked", Some(Screen::Parked)),
+            ("/pending", Some(Screen::Pending)),
             ("/pipelines/team-a/shop.eu", Some(Screen::Pipeline(ns.clone(), name.clone()))),
             ("/pipelines/team%2Da/shop.eu", Some(Screen::Pipeline(ns, name))),
             ("/pipelines/team-a", None),

@@ -21,6 +21,7 @@ use crate::events::events;
 use crate::follow::Following;
 use crate::forms::Form;
 use crate::query::{Query, Screen};
+use crate::read::destination::Destinations;
 use crate::read::health::Health;
 use crate::read::recent::Recent;
 use crate::read::uncounted::Uncounted;
@@ -58,6 +59,7 @@ struct Inner {
     health: Health,
     uncounted: Uncounted,
     recent: Recent,
+    destinations: Destinations,
     forms: FormKey,
     pages: Permits<Person>,
     streams: Permits<Person>,
@@ -100,6 +102,7 @@ impl Page {
             health: Health::default(),
             uncounted: Uncounted::default(),
             recent: Recent::default(),
+            destinations: Destinations::default(),
             forms,
             pages: Permits::new(PAGES),
             streams: Permits::new(STREAMS),
@@ -215,6 +218,7 @@ impl Inner {
             following: &self.following,
             uncounted: &self.uncounted,
             recent: &self.recent,
+            destinations: &self.destinations,
             form_token: self.settings.actions.then(|| visit.form_token.clone()),
             now: now(),
         }
@@ -228,11 +232,7 @@ impl Inner {
             content(&reader, &screen, &visit.query, done),
             self.health.findings(&visit.caller, &self.settings.config_map, reader.now)
         );
-        let banners = html! {
-            @for finding in findings.iter() {
-                div.banner role="alert" { p { (finding.message) } p { (parts::with_code(&finding.remedy)) } }
-            }
-        };
+        let banners = parts::banners(&findings);
         match content {
             Ok(content) => inside(visit, StatusCode::OK, &title, Some(screen), &banners, &content),
             Err(Nothing::Missing(what)) => {
@@ -324,8 +324,8 @@ async fn content(reader: &Reader<'_>, screen: &Screen, query: &Query, done: Done
             view.html(now)
         }
         Screen::Receivers => Box::pin(reader.receivers(query)).await?.html(query, now),
-        Screen::Waiting | Screen::GivenUp => {
-            let which = if *screen == Screen::Waiting { Which::Waiting } else { Which::GivenUp };
+        Screen::Pending | Screen::Parked => {
+            let which = if *screen == Screen::Pending { Which::Pending } else { Which::Parked };
             let mut view = Box::pin(reader.undelivered(which, query)).await?;
             if let Done::Resent(resent) = done {
                 view.resent = Some(resent);
@@ -347,8 +347,8 @@ fn title(screen: &Screen) -> String {
         Screen::Delivery(_, name) => format!("Delivery {name}"),
         Screen::Notification(namespace, name) => format!("Notification {namespace}/{name}"),
         Screen::Receivers => "Receivers".to_owned(),
-        Screen::Waiting => "Waiting".to_owned(),
-        Screen::GivenUp => "Given up".to_owned(),
+        Screen::Pending => "Pending".to_owned(),
+        Screen::Parked => "Parked".to_owned(),
         Screen::Clusters => "Clusters".to_owned(),
         Screen::Search => "Search".to_owned(),
     }

@@ -67,6 +67,11 @@ pub(crate) fn delivery(text: &str) -> Result<String, String> {
     DELIVERY.name(text)
 }
 
+/// Returns the name of a Pipeline as `kubectl get -o name` prints it. [`pipeline`] can parse it.
+pub(crate) fn of_pipeline(name: &str) -> String {
+    format!("{}.{GROUP}/{name}", PIPELINE.types[0])
+}
+
 /// Returns the name of a Delivery as `kubectl get -o name` prints it. [`delivery`] can parse it.
 pub(crate) fn of_delivery(name: &str) -> String {
     format!("{}.{GROUP}/{name}", DELIVERY.types[0])

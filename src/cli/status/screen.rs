@@ -4,7 +4,8 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use crate::cli::shared::table::{Table, shown, terminal_width};
+use crate::cli::shared::named;
+use crate::cli::shared::table::{Table, shown};
 use relaybook_api::{Status, Time};
 use relaybook_text::{cut_chars, escaped};
 use relaybook_tools::diagnosis::{EnvironmentRow, Finding, Level, TargetRow, age};
@@ -33,8 +34,18 @@ pub(super) struct Screen {
     pub(super) not_shown: Vec<String>,
 }
 
-/// Writes the screen for people.
-pub(super) fn write_table(out: &mut impl Write, screen: &Screen, now: Time) -> io::Result<()> {
+impl Screen {
+    /// Returns the names of the pipelines, as kubectl prints them. The worst is first.
+    pub(super) fn names(&self) -> Vec<String> {
+        let mut pipelines: Vec<_> = self.environments.iter().map(|row| (&row.namespace, &row.pipeline)).collect();
+        // The environments of a pipeline follow each other.
+        pipelines.dedup();
+        pipelines.into_iter().map(|(_, name)| named::of_pipeline(name)).collect()
+    }
+}
+
+/// Writes the screen for people. `width`: the maximum number of characters of a line of the table, if there is one.
+pub(super) fn write_table(out: &mut impl Write, screen: &Screen, width: Option<usize>, now: Time) -> io::Result<()> {
     writeln!(out, "{}", headline(screen))?;
     for finding in &screen.findings {
         let level = if finding.level == Level::Problem { "PROBLEM" } else { "WARNING" };
@@ -50,14 +61,14 @@ pub(super) fn write_table(out: &mut impl Write, screen: &Screen, now: Time) -> i
         writeln!(out, "not shown: {}", line(text))?;
     }
     if screen.targets.is_empty() {
-        let mut table =
-            Table::new(&ENVIRONMENTS.map(|name| (name, 0)), usize::from(!screen.all_namespaces)..ENVIRONMENTS.len());
+        let columns = usize::from(!screen.all_namespaces)..ENVIRONMENTS.len();
+        let mut table = Table::new(&ENVIRONMENTS.map(|name| (name, 0)), columns).within(width, &NAMES);
         if !screen.environments.is_empty() {
             table.write(out, screen.environments.iter().map(|row| environment(row, now)))?;
         }
         return Ok(());
     }
-    let mut table = Table::new(&TARGETS.map(|name| (name, 0)), 0..TARGETS.len()).within(terminal_width(), &NAMES);
+    let mut table = Table::new(&TARGETS.map(|name| (name, 0)), 0..TARGETS.len()).within(width, &NAMES);
     table.write(out, screen.targets.iter().map(|row| target(row, now)))
 }
 
@@ -164,13 +175,13 @@ mod tests {
             findings: vec![finding],
             environments: vec![row],
             targets: Vec::new(),
-            not_shown: vec!["waiting deliveries: needs list on deliveries in team-a".to_owned()],
+            not_shown: vec!["pending deliveries: needs list on deliveries in team-a".to_owned()],
         }
     }
 
     fn text(screen: &Screen) -> Vec<String> {
         let mut out = Vec::new();
-        write_table(&mut out, screen, Time::from_second(1_720).unwrap()).unwrap();
+        write_table(&mut out, screen, None, Time::from_second(1_720).unwrap()).unwrap();
         String::from_utf8(out).unwrap().lines().map(str::to_owned).collect()
     }
 
@@ -182,11 +193,37 @@ mod tests {
                 "1 pipeline, 2 notifications in team-a. 1 problem. 1 environment failed.",
                 r"PROBLEM  chat: 4 messages wait:\n403 \u{1b}[2J",
                 "  do     put valid credentials into the Secret",
-                "not shown: waiting deliveries: needs list on deliveries in team-a",
+                "not shown: pending deliveries: needs list on deliveries in team-a",
                 "PIPELINE   ENVIRONMENT   READY   STATE    REVISION             SINCE   LAST SENT",
                 "web        prod          0/1     Failed   6.7.1 (runs 6.7.0)   12m     never",
             ]
         );
+    }
+
+    #[test]
+    fn a_line_of_the_table_fits_a_terminal_and_names_are_whole() {
+        let mut long = screen();
+        long.environments[0].revision = "r".repeat(150);
+        long.environments[0].pipeline = "p".repeat(30);
+        let lines = |width| {
+            let mut out = Vec::new();
+            write_table(&mut out, &long, width, Time::from_second(1_720).unwrap()).unwrap();
+            let text = String::from_utf8(out).unwrap();
+            text.lines().last().unwrap().to_owned()
+        };
+        let (cut, whole) = (lines(Some(120)), lines(None));
+        assert!(cut.chars().count() <= 120 && cut.starts_with(&"p".repeat(30)) && cut.contains('…'), "{cut}");
+        assert!(whole.chars().count() > 120, "{whole}");
+    }
+
+    #[test]
+    fn the_worst_pipeline_is_the_first_name() {
+        let mut two = screen();
+        for (pipeline, environment) in [("web", "dev"), ("api", "dev"), ("api", "prod")] {
+            let (pipeline, environment) = (pipeline.to_owned(), environment.to_owned());
+            two.environments.push(EnvironmentRow { pipeline, environment, ..two.environments[0].clone() });
+        }
+        assert_eq!(two.names(), ["pipeline.relaybook.dev/web", "pipeline.relaybook.dev/api"]);
     }
 
     #[test]

@@ -40,6 +40,12 @@ impl Check {
         Self { args, namespace: release.namespace.clone(), kubeconfig: kubeconfig.to_owned() }
     }
 
+    /// Returns the check before an installation in a namespace.
+    fn before(namespace: &str, kubeconfig: &Path, more: &[&str]) -> Self {
+        let args = ["check", "--pre"].iter().chain(more).map(|arg| (*arg).to_owned()).collect();
+        Self { args, namespace: namespace.to_owned(), kubeconfig: kubeconfig.to_owned() }
+    }
+
     /// Removes the check whether the controller is ready.
     fn without_readiness(mut self) -> Self {
         self.args.retain(|arg| !arg.starts_with("--ready-url="));
@@ -71,6 +77,7 @@ fn failed(lines: &[String]) -> Vec<&str> {
 async fn helm_test_checks_crds_permissions_and_readiness() {
     let plane = ControlPlane::with(Vec::new()).expect("a control plane");
     let own = World::on(&plane.kubeconfig, "relaybook-system").await;
+    an_empty_cluster_is_ready_for_an_installation_by_an_administrator(&plane).await;
     let release = render("relaybook", "relaybook-system", &serde_json::json!({}));
     let account = release.as_its_account(&plane.kubeconfig).await;
     let options = Options { watch: Vec::new(), kubeconfig: Some(account.clone()), ..Options::of(&own) };
@@ -128,9 +135,57 @@ async fn helm_test_checks_crds_permissions_and_readiness() {
         if code == Some(1) && failed(&lines) == [want] { Ok(()) } else { Err(format!("{lines:#?}")) }
     })
     .await;
+    a_second_installation_is_refused(&plane).await;
     relaybook.stop().await;
     let (code, lines, _) = check().once().run().await;
     assert!(code == Some(1) && failed(&lines).iter().any(|why| why.contains("no answer")), "{lines:#?}");
+}
+
+async fn an_empty_cluster_is_ready_for_an_installation_by_an_administrator(plane: &ControlPlane) {
+    let (code, lines, words) = Check::before("relaybook-system", &plane.kubeconfig, &[]).run().await;
+    assert!(code == Some(0) && lines.iter().all(|line| line.starts_with("ok      ")), "{lines:#?} {words}");
+    for expected in [
+        "ok      Kubernetes v1.",
+        "ok      namespace relaybook-system exists",
+        "ok      CRDs of the group relaybook.dev: there are none",
+        "ok      permission to create clusterroles.rbac.authorization.k8s.io",
+        "ok      permission to create deployments.apps in relaybook-system",
+        "ok      permission to grant the permissions of the controllers",
+        "ok      Leases in namespace relaybook-system: not held",
+        "ok      other installations: none watches",
+    ] {
+        assert!(lines.iter().any(|line| line.starts_with(expected)), "{expected}: {lines:#?}");
+    }
+
+    let stranger = ["--as=somebody", "--as-group=system:authenticated"];
+    let (code, lines, words) = Check::before("elsewhere", &plane.kubeconfig, &stranger).run().await;
+    let wrong = failed(&lines);
+    let crds = "permission to create customresourcedefinitions.apiextensions.k8s.io: not allowed";
+    assert!(code == Some(1) && wrong.contains(&crds) && wrong.len() == 13, "{lines:#?} {words}");
+    let granted = "permission to grant the permissions of the controllers: an account can grant only what it has";
+    assert!(wrong.iter().any(|why| why.starts_with(granted)), "{lines:#?}");
+    let remedies = lines.iter().filter(|line| line.starts_with("  do    ")).count();
+    assert_eq!(remedies, wrong.len(), "{lines:#?}");
+}
+
+async fn a_second_installation_is_refused(plane: &ControlPlane) {
+    let (code, lines, words) = Check::before("relaybook-system", &plane.kubeconfig, &[]).run().await;
+    let wrong = failed(&lines);
+    let held = "Leases in namespace relaybook-system: another installation holds them: relaybook-pipeline by ";
+    assert!(code == Some(1) && wrong.len() == 1 && wrong[0].starts_with(held), "{lines:#?} {words}");
+    let crds = "WARN    CRDs of the group relaybook.dev: they exist already";
+    assert!(lines.iter().any(|line| line == crds), "{lines:#?}");
+    eventually("the installation is found from another namespace", async || {
+        let (code, lines, _) = Check::before("elsewhere", &plane.kubeconfig, &[]).run().await;
+        let twice = "installation in namespace relaybook-system: version ";
+        let is_it = |why: &&str| why.starts_with(twice) && why.contains("both would send each message");
+        let is_found = failed(&lines).iter().any(is_it);
+        if code == Some(1) && is_found { Ok(()) } else { Err(format!("{lines:#?}")) }
+    })
+    .await;
+    let apart = ["--watch-namespace=elsewhere", "--controllers=pipeline"];
+    let (code, lines, _) = Check::before("elsewhere", &plane.kubeconfig, &apart).run().await;
+    assert_eq!(code, Some(0), "another controller: {lines:#?}");
 }
 
 /// Whether a rule depends on the values: kinds to observe, Secrets, and ConfigMaps without `resourceNames`.
@@ -143,7 +198,13 @@ fn is_chosen(rule: &Value) -> bool {
 async fn the_checked_permissions_are_those_of_the_chart() {
     for set in SETS {
         let release = of_set(set);
-        let (code, lines, words) = Check::of(release, kubeconfig(), None).without_readiness().once().run().await;
+        let check = Check::of(release, kubeconfig(), None).without_readiness().once();
+        let (code, lines, words) = eventually("the API server publishes the CRDs", async || {
+            let found = check.run().await;
+            let is_published = found.1.iter().any(|line| line.starts_with("ok      CRDs of version "));
+            if is_published { Ok(found) } else { Err(format!("{:#?}", found.1)) }
+        })
+        .await;
         let is_of_leases = |why: &&str| why.starts_with("controllers that act in namespace ");
         // No controller runs here, or that of another test.
         let failed = failed(&lines);

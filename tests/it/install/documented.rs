@@ -211,6 +211,8 @@ async fn quick_start(terminal: &Terminal, world: &World, receiver: &Receiver) {
     terminal.run(page.block("helm install")).await;
     installed(world).await;
     assert_eq!(world.get_pipeline("podinfo").await.uid(), before, "what was created stays");
+    let printed = terminal.run(page.block("relaybook init")).await;
+    assert!(printed.contains("kind: Pipeline\n") && printed.contains("builtin: slack\n"), "{printed}");
     page.done();
 }
 

@@ -245,6 +245,7 @@ async fn a_patch_of_owners_finalizers_or_reserved_metadata_is_refused() {
         ("relaybook.dev/pipeline", json!("other"), [true, true, false]),
         ("relaybook.dev/pipeline", Value::Null, [true, true, false]),
         ("relaybook.dev/environment", json!("prod"), [true, true, false]),
+        ("relaybook.dev/test", json!("true"), [true, true, false]),
         ("velero.io/exclude-from-backup", json!("false"), [true, true, false]),
         ("relaybook.dev/pipeline-set", json!("b"), [false, false, true]),
         ("relaybook.dev/pipeline-set", Value::Null, [false, false, true]),

@@ -53,7 +53,7 @@ async fn an_api_server_that_is_away_or_slow_gets_a_page_that_says_so() {
     proxy.remove(rule);
     // An error of the API server is one sentence.
     proxy.rule(|call| call.concerns("deliveries"), Fault::Refuse(500));
-    let seen = page.get(&format!("/given-up?namespace={}", world.ns)).await;
+    let seen = page.get(&format!("/parked?namespace={}", world.ns)).await;
     assert!(seen.status == 200 && !seen.body.contains("panicked") && seen.body.contains("notice warn"), "{}", seen.body);
 }
 
@@ -136,10 +136,13 @@ async fn a_receiver_that_refuses_is_on_every_screen_that_it_concerns() {
     let ns = &world.ns;
     for (path, words) in [
         (format!("/?namespace={ns}"), "Notifications that need attention"),
-        (format!("/pipelines/{ns}/shop"), "Given up: "),
-        (format!("/notifications/{ns}/chat"), "Its deliveries do not reach the receiver."),
+        (format!("/pipelines/{ns}/shop"), "Parked: "),
+        (
+            format!("/notifications/{ns}/chat"),
+            "Remedy: check the template with <code>relaybook render chat -n page-refused</code>",
+        ),
         (format!("/receivers?namespace={ns}"), "Needs attention"),
-        (format!("/given-up?namespace={ns}"), "no such room"),
+        (format!("/parked?namespace={ns}"), "no such room"),
         (format!("/search?q=2&namespace={ns}"), "400 Bad Request: no such room"),
     ] {
         eventually(&path, async || {

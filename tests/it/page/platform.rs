@@ -53,7 +53,7 @@ async fn deliveries_that_are_recorded_elsewhere_are_on_every_screen_of_their_tea
     for path in [
         format!("/pipelines/{team}/shop"),
         format!("/notifications/{team}/records"),
-        format!("/given-up?namespace={team}"),
+        format!("/parked?namespace={team}"),
         format!("/search?q=2&namespace={team}"),
     ] {
         let seen = page.get(&path).await;
@@ -65,7 +65,7 @@ async fn deliveries_that_are_recorded_elsewhere_are_on_every_screen_of_their_tea
     let seen = page.get(&format!("/notifications/{team}/chat")).await.body;
     assert!(seen.contains(&format!("/deliveries/{home}/{}", sent.name_any())), "{seen}");
     let seen = page.get(&format!("/notifications/{team}/records")).await.body;
-    assert!(seen.contains("verdict bad") && seen.contains("Given up: 1."), "{seen}");
+    assert!(seen.contains("verdict bad") && seen.contains("Parked: 1."), "{seen}");
     // No Notification object counts it, and the overview does not say that nothing is wrong.
     for path in ["/".to_owned(), format!("/?namespace={team}")] {
         let seen = page.get(&path).await.body;

@@ -49,8 +49,8 @@ async fn a_page_makes_few_calls_and_an_idle_one_only_watches() {
         format!("/deliveries/{ns}/{name}"),
         format!("/notifications/{ns}/chat"),
         format!("/receivers?namespace={ns}"),
-        format!("/waiting?namespace={ns}"),
-        format!("/given-up?namespace={ns}"),
+        format!("/pending?namespace={ns}"),
+        format!("/parked?namespace={ns}"),
         format!("/clusters?namespace={ns}"),
         format!("/search?q=2&namespace={ns}"),
     ] {

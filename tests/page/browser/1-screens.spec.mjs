@@ -12,10 +12,10 @@ async function screens() {
     ['overview-teams', '/?group=team', 'Group by'],
     ['pipeline', '/pipelines/shop/checkout', 'What happened, and who was notified'],
     ['delivery', `/deliveries/shop/${await delivery('shop', 'team-chat', '')}`, 'Before it in its lane'],
-    ['notification', '/notifications/payments/records', 'Its deliveries do not reach the receiver'],
+    ['notification', '/notifications/payments/records', 'check the template with'],
     ['receivers', '/receivers', 'http://chat.example.com'],
-    ['waiting', '/waiting', 'Next attempt'],
-    ['given-up', '/given-up', 'Resend the selected'],
+    ['pending', '/pending', 'Next attempt'],
+    ['parked', '/parked', 'Resend the selected'],
     ['clusters', '/clusters', 'Offline'],
     ['search', '/search?q=2.4.0', 'Who was notified'],
   ];
@@ -118,7 +118,7 @@ test('the details of a pipeline open with the keyboard, and stay open when chang
 });
 
 test('the number on a tile is that of the lines behind it, and a tile is a link as a whole', async ({ page }) => {
-  for (const label of ['Failed', 'Cannot be followed or sent', 'Gone, drifted or unknown', 'In progress', 'Current']) {
+  for (const label of ['Failed', 'Other problems', 'Gone, drifted or unknown', 'In progress', 'Current']) {
     // Pipelines change meanwhile.
     await expect(async () => {
       await page.goto(`${own}/`);
@@ -129,9 +129,9 @@ test('the number on a tile is that of the lines behind it, and a tile is a link 
     }).toPass();
   }
   await page.goto(`${own}/`);
-  await page.locator('.tile', { hasText: 'Deliveries that wait' }).click();
-  await expect(page).toHaveURL(`${own}/waiting`);
-  await expect(page.getByRole('heading', { level: 1, name: 'Waiting' })).toBeVisible();
+  await page.locator('.tile', { hasText: 'Pending deliveries' }).click();
+  await expect(page).toHaveURL(`${own}/pending`);
+  await expect(page.getByRole('heading', { level: 1, name: 'Pending' })).toBeVisible();
   await expect(page.locator('tbody tr', { hasText: '401 Unauthorized' }).first()).toBeVisible();
 });
 
@@ -174,7 +174,7 @@ test('a pipeline shows its timeline, and a mark leads to its delivery', async ({
   await expect(page).toHaveURL(/range=15m/);
 });
 
-test('a waiting delivery says what it waits for, and masks credentials', async ({ page }) => {
+test('a pending delivery says what it waits for, and masks credentials', async ({ page }) => {
   await page.goto(`${own}/deliveries/shop/${await delivery('shop', 'team-chat', '')}`);
   await expect(page.locator('p.lead')).toContainText(/because of 401 Unauthorized/);
   await expect(page.locator('pre.request')).toContainText('authorization: ***');
@@ -184,11 +184,11 @@ test('a waiting delivery says what it waits for, and masks credentials', async (
 
 test('a notification without pipelines is a warning, and settings name their layer', async ({ page }) => {
   await page.goto(`${own}/notifications/payments/unused`);
-  await expect(page.getByText('It is valid, but it applies to no pipeline.')).toBeVisible();
+  await expect(page.locator('p.notice.warn', { hasText: 'NoPipeline' })).toContainText('or the labels');
   await page.goto(`${own}/notifications/payments/records`);
   const field = page.locator('table.settings tr', { hasText: 'endpoint/url' });
   await expect(field).toContainText('Notification payments/records');
-  await expect(page.getByText('Delivered and given up, at most')).toBeVisible();
+  await expect(page.getByText('Delivered and parked, at most')).toBeVisible();
 });
 
 test('clusters that do not answer come first, with the pipelines that they affect', async ({ page }) => {
@@ -218,7 +218,7 @@ test('bad input gets a page that says so', async ({ page }) => {
     ['/?namespace=UPPER', 200, 'namespace is not the name of a namespace'],
     ['/?page=99', 200, 'There are only 1 pages'],
     ['/pipelines/shop/checkout?from=yesterday', 200, 'from is not a time such as'],
-    ['/given-up?after=nonsense', 200, 'continue key is not valid'],
+    ['/parked?after=nonsense', 200, 'continue key is not valid'],
   ]) {
     const answer = await page.goto(own + path);
     expect(answer.status(), path).toBe(status);

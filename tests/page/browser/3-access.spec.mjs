@@ -37,8 +37,8 @@ test('another team sees nothing of this team', async ({ page }) => {
   await signIn(page, place.tokens.payments);
   const foreign = await delivery('shop', 'team-chat', '');
   for (const path of ['/pipelines/shop/storefront', `/deliveries/shop/${foreign}`, '/notifications/shop/approvals', '/?namespace=shop',
-    '/receivers?namespace=shop', '/waiting?namespace=shop', '/given-up?namespace=shop', '/clusters?namespace=shop', '/search?q=2.4.0&namespace=shop',
-    '/', '/receivers', '/waiting', '/given-up', '/clusters', '/search?q=2.4.0']) {
+    '/receivers?namespace=shop', '/pending?namespace=shop', '/parked?namespace=shop', '/clusters?namespace=shop', '/search?q=2.4.0&namespace=shop',
+    '/', '/receivers', '/pending', '/parked', '/clusters', '/search?q=2.4.0']) {
     await page.goto(place.public + path);
     await expect(page.getByText(/No permission: needs/).first(), path).toBeVisible();
     expect((await page.locator('#live').innerText()).replaceAll(foreign, '').replace(/shop\/storefront/g, ''), path).not.toMatch(secret);
@@ -81,7 +81,7 @@ test('a page of another site can neither send a form nor frame the page', async 
   const page = await context.newPage();
   await context.route('http://evil.example.com/', (route) => route.fulfill({
     contentType: 'text/html',
-    body: `<form id="f" method="post" action="${own}/given-up/resend"><input name="delivery" value="hostile/x"></form>
+    body: `<form id="f" method="post" action="${own}/parked/resend"><input name="delivery" value="hostile/x"></form>
       <iframe src="${own}/"></iframe><script>setTimeout(() => document.getElementById('f').submit(), 500)</script>`,
   }));
   await page.goto('http://evil.example.com/');

@@ -10,6 +10,9 @@ use crate::{LogSubject, Time, TransitionType};
 /// If they are cut, the hash keeps the name unique.
 #[must_use]
 pub fn name(spec: &DeliverySpec) -> String {
+    if let Some(id) = spec.test_id() {
+        return format!("{}-{}-{id}", cut(&spec.notification), TEST_LANE.trim_end_matches('/'));
+    }
     let hash = hash(&[&spec.pipeline_ref.uid, &spec.notification, &subject(spec)]);
     format!(
         "{}-{}-{}-{}-{}",
@@ -25,12 +28,22 @@ pub fn name(spec: &DeliverySpec) -> String {
 /// distinguish a repetition from a new delivery, even if the transition was recorded twice.
 #[must_use]
 pub fn webhook_id(spec: &DeliverySpec) -> String {
-    let serial = spec.serial.to_string();
+    // The lane of a test is no number, so a test never has the ID of a real delivery.
+    let serial = spec.test_id().map_or_else(|| spec.serial.to_string(), |_| spec.lane.clone());
     let hash = hash(&[&spec.pipeline_ref.uid, &spec.notification, &subject(spec), &serial, spec.type_.as_str()]);
     format!("msg_{}", &hash[..32])
 }
 
+/// The lane of a test begins with this text, and ends with its id.
+pub const TEST_LANE: &str = "test/";
+
 impl DeliverySpec {
+    /// Returns the id of a test. `None`: it is no test.
+    #[must_use]
+    pub fn test_id(&self) -> Option<&str> {
+        self.lane.strip_prefix(TEST_LANE).filter(|_| self.test)
+    }
+
     /// Returns the place in the lane: order, due time, serial and type. The deliveries of a lane are sent in this order.
     #[must_use]
     pub fn place(&self) -> (i64, Option<Time>, i64, TransitionType) {

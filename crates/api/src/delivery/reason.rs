@@ -87,6 +87,8 @@ words! {
         NewerPending,
         /// The lane is full, and a later delivery replaces it.
         LaneFull,
+        /// Relaybook stopped during a test, so its result is not known.
+        TestInterrupted,
     }
 }
 

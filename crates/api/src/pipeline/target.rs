@@ -81,6 +81,18 @@ impl TargetInfo {
     }
 }
 
+impl Subject {
+    /// Returns the name of the application object of a target, if the name of the target contains it. Other targets of the pipeline can then
+    /// have other applications.
+    #[must_use]
+    pub fn own_app(&self) -> Option<&str> {
+        let target = self.target.as_ref()?;
+        let (environment, cluster) = (self.environment.as_str(), target.cluster.as_str());
+        let place = self.name.strip_prefix(environment)?.strip_prefix('/')?.strip_prefix(cluster)?.strip_prefix('/')?;
+        (place != target.namespace).then_some(target.app.name.as_str())
+    }
+}
+
 /// Returns the targets that the spec lists, in its order. Two targets can have the same name. The pipeline controller refuses such a spec.
 #[must_use]
 pub fn targets(spec: &PipelineSpec, cluster: &str) -> Vec<TargetInfo> {
@@ -266,6 +278,9 @@ mod tests {
         let names: Vec<_> = all.iter().map(|t| t.name.as_str()).collect();
         assert_eq!(names, ["dev/in-cluster/a", "dev/in-cluster/a/api", "prod/in-cluster/b"]);
         assert_eq!((all[2].app.kind.as_str(), all[2].app.name.as_str()), ("StatefulSet", "web"));
+        let own: Vec<_> = all.iter().map(|target| target.as_subject().own_app().map(str::to_owned)).collect();
+        assert_eq!(own, [None, Some("api".to_owned()), None]);
+        assert_eq!(Subject { name: "dev".to_owned(), ..Subject::default() }.own_app(), None);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use relaybook_api::conditions::{Condition, ConditionStatus, READY};
 use relaybook_api::pipeline::{Environment, EnvironmentStatus, TargetStatus};
 use relaybook_api::promotion::EnvironmentPromotion;
 use relaybook_api::{Pipeline, PipelineStatus, Settled, Status, Time};
+use relaybook_text::ELLIPSIS;
 
 /// The reason of `Ready=False` if an application object does not exist.
 const TARGET_NOT_FOUND: &str = "TargetNotFound";
@@ -171,6 +172,20 @@ pub fn refused(status: &PipelineStatus) -> Option<&Condition> {
     (!is_of_targets).then_some(ready)
 }
 
+/// Whether a condition `Ready` that [`refused`] returns is only about entries of `targetsFrom` of other environments. The status then describes
+/// this environment. A message that was cut can be about any environment, and so can one about the spec or about a limit.
+#[must_use]
+pub fn is_elsewhere(ready: &Condition, pipeline: &Pipeline, environment: &str) -> bool {
+    let is_of = |part: &str, name: &str| part.strip_prefix(name).is_some_and(|rest| rest.starts_with("/targetsFrom["));
+    // Each problem of an entry begins a part with its environment. A part that begins otherwise continues the message of the part before.
+    let mut parts = ready.message.split("; ");
+    let begins = parts.next().is_some_and(|first| {
+        let mut others = pipeline.spec.environments.iter().filter(|other| other.name != environment);
+        others.any(|other| is_of(first, &other.name))
+    });
+    begins && !parts.any(|part| is_of(part, environment)) && !ready.message.ends_with(ELLIPSIS)
+}
+
 /// Returns why the state of an environment is not known.
 fn unknown((environment, status): (&Environment, Option<&EnvironmentStatus>)) -> Option<String> {
     let name = shown(&environment.name);
@@ -281,6 +296,25 @@ mod tests {
         assert!(pair(&pipeline).not_observed().is_some());
         assert_eq!(pair(&pipeline).ready(), None, "the status describes another spec");
         assert!(!pair(&pipeline).runs("1") && !pair(&pipeline).tries("1"));
+    }
+
+    #[test]
+    fn a_problem_of_another_environment_is_elsewhere() {
+        let pipeline = pipeline();
+        for (message, environments) in [
+            ("dev/targetsFrom[0]: no permission", &["staging", "prod"][..]),
+            ("dev/targetsFrom[0]: no; dev/targetsFrom[1]: cannot observe dev/c/web; prod/targetsFrom[0]: no", &["staging"]),
+            ("dev/targetsFrom[1] and dev/targetsFrom[0] both have the target dev/c/n/web", &["staging", "prod"]),
+            ("dev/targetsFrom[0]: the answer was cut…", &[]),
+            ("targetsFrom[0] of environment dev must have exactly one of fleet and objects", &[]),
+            ("2 objects are selected beyond the maximum; dev/targetsFrom[0]: no", &[]),
+            ("other/targetsFrom[0]: no", &[]),
+            ("because", &[]),
+        ] {
+            let ready = Condition { message: message.to_owned(), ..ready_condition("Forbidden") };
+            let is = |name: &&str| is_elsewhere(&ready, &pipeline, name);
+            assert_eq!(["dev", "staging", "prod"].into_iter().filter(is).collect::<Vec<_>>(), environments, "{message}");
+        }
     }
 
     #[test]

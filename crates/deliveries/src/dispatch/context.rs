@@ -15,6 +15,7 @@ use super::cursor::state::CursorState;
 use super::references;
 use super::status::refused::Refused;
 use super::status::written::Written;
+use super::test_send::book::TestBook;
 use crate::outbox::{Deliveries, PipelineFacts, WorkQueue};
 use relaybook_api::ObjectName;
 use relaybook_api::delivery::PipelineRef;
@@ -80,6 +81,7 @@ pub struct Context {
     /// Limits how fast a namespace records deliveries and moves cursors.
     pub(super) pace: NamespacePace,
     pub(super) written: Written,
+    pub(super) tests: TestBook,
     scopes: Vec<(Option<String>, Again)>,
     cursor_states: ByUid<CursorState>,
     /// By uid: the number of failures in a row.
@@ -114,6 +116,7 @@ impl Context {
             limiter: NamespaceLimiter::new(LOOKS),
             pace,
             written: Written::default(),
+            tests: TestBook::default(),
             scopes: given.namespaces.into_iter().map(|ns| (ns, Again::default())).collect(),
             cursor_states: ByUid::default(),
             failures: ByUid::default(),
@@ -242,7 +245,10 @@ impl Context {
         self.refused.tidy(pipelines);
         self.deliveries.delivery_index.tidy(pipelines);
         let failures = self.failures.tidy(|uid| notifications(uid) || pipelines(uid));
-        let kept = self.cursor_states.tidy(pipelines) + self.written.tidy(notifications) + failures;
+        let kept = self.cursor_states.tidy(pipelines)
+            + self.written.tidy(notifications)
+            + self.tests.tidy(notifications)
+            + failures;
         kept + self.deliveries.delivery_index.entries().into_iter().sum::<usize>()
     }
 

@@ -15,7 +15,7 @@ use super::context::{Again, Context, Given};
 use super::cursor::state::{CursorState, PassError, SOON, Saved};
 use super::follow::global;
 use super::follow::{Followed as _, Listed, Watched, follow};
-use super::{reconcile, references, status, wake};
+use super::{reconcile, references, status, test_send, wake};
 use crate::outbox::{Note, Scope};
 use relaybook_api::{Backoff, Notification, Pipeline};
 use relaybook_core::leader::bucket::Bucket;
@@ -259,6 +259,7 @@ async fn notification_status(notification: Arc<Notification>, ctx: Arc<Context>)
     if !ctx.lease.owns(&notification.uid().unwrap_or_default()) {
         return Ok(Action::await_change());
     }
+    test_send::take(&notification, &ctx);
     let told = status::notification::write(&notification, &ctx, false).await;
     permit.record(!matches!(told, Err(CallError::Timeout)));
     let action = told?;

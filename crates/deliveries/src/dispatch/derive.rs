@@ -250,6 +250,7 @@ impl<'a> Pass<'_, 'a> {
             coalesced: change.coalesced,
             due: None,
             error: None,
+            test: false,
         }
     }
 

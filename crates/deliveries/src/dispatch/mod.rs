@@ -22,6 +22,7 @@ mod references;
 mod share;
 pub mod status;
 mod subject;
+mod test_send;
 mod wake;
 
 pub use context::{Context, Given};

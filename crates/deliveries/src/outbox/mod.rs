@@ -16,6 +16,7 @@ pub mod record;
 pub mod scheduler;
 pub mod send_gate;
 pub mod store;
+mod test_delivery;
 mod trace;
 
 #[cfg(test)]
@@ -44,6 +45,7 @@ pub use store::delivery_index::DeliveryIndex;
 pub use store::figures::Figures;
 use store::journal::New;
 pub use store::journal::{Journal, JournalError};
+pub use test_delivery::{TestSend, Tested, TestsKept};
 
 /// Maximum number of commands and events that wait for the engine. If there are more, their senders wait.
 const QUEUE: usize = 1024;
@@ -136,6 +138,7 @@ pub struct Deliveries {
     commands: mpsc::Sender<Command>,
     loaded: watch::Receiver<Option<u64>>,
     direct: Direct,
+    parts: Parts,
     /// What is known of all deliveries.
     pub delivery_index: DeliveryIndex,
     /// What is known of pipelines and notifications.
@@ -302,6 +305,7 @@ pub fn start(
         commands,
         loaded,
         direct: parts.direct.clone(),
+        parts: parts.clone(),
         delivery_index: parts.delivery_index.clone(),
         pipeline_index: parts.pipeline_index.clone(),
     };

@@ -144,6 +144,7 @@ mod tests {
             connect_timeout: Duration::from_secs(1),
             hidden: Hidden::default(),
             withhold_answer: false,
+            is_test: false,
         }
     }
 

@@ -14,7 +14,7 @@ const TRIES_404: u32 = 3;
 pub enum Verdict {
     /// The receiver accepted the request.
     Delivered,
-    /// Give up: the receiver does not accept the request.
+    /// Park the delivery: the receiver does not accept the request.
     Parked {
         /// The reason.
         reason: Reason,

@@ -45,6 +45,8 @@ pub struct Outgoing {
     pub hidden: Hidden,
     /// Whether only the status and the length of the answer are kept, because people who can read it must not learn the credentials.
     pub withhold_answer: bool,
+    /// Whether it is a test, which is not counted in metrics.
+    pub is_test: bool,
 }
 
 /// Shows only header names, because the URL and header values can be secret.

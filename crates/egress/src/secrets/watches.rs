@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, Client};
+use kube::Client;
 use tokio::sync::watch::Receiver;
 
 use super::{Secrets, Slot};
@@ -49,23 +49,6 @@ fn write_to_slot(name: ObjectName, slot: Slot, secrets: Secrets) -> impl FnMut(S
         Seen::Begins => Secrets::forget_value(&slot),
         Seen::Object(secret) => secrets.put(&name, &slot, secret),
         Seen::Forbidden => secrets.put_unreadable(&name, &slot),
-    }
-}
-
-impl Secrets {
-    /// Reads these Secrets once, with the permissions of a client. A Secret that does not exist stays missing, and the request that needs it
-    /// reports this. The error names the Secret that could not be read.
-    pub async fn read_once(client: &Client, names: BTreeSet<ObjectName>) -> Result<Self, (ObjectName, kube::Error)> {
-        let secrets = Self::unknown();
-        for name in names {
-            let slot = secrets.add(name.clone());
-            let api: Api<Secret> = Api::namespaced(client.clone(), &name.namespace);
-            match api.get_opt(&name.name).await {
-                Ok(secret) => secrets.put(&name, &slot, secret),
-                Err(error) => return Err((name, error)),
-            }
-        }
-        Ok(secrets)
     }
 }
 

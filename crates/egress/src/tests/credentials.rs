@@ -173,19 +173,6 @@ fn destinations_at_one_receiver_have_one_origin() {
     assert_eq!(hidden("one"), None, "no longer watched");
 }
 
-#[test]
-fn the_url_of_a_destination_is_read_from_the_spec_or_the_secret() {
-    let secrets = Secrets::fixed([(key("url"), "https://hooks.example/T1\n".to_owned()), (key("no"), "x".to_owned())]);
-    let sender = sender_with(Policy::default(), secrets);
-    let host = |destination| sender.with_url(&destination, |url| url.host_str().map(str::to_owned));
-    let hooks = Some("hooks.example".to_owned());
-    assert_eq!(host(Destination::Secret(key("url"))), Ok(hooks.clone()));
-    assert_eq!(host(Destination::Url("https://hooks.example/a".parse().unwrap())), Ok(hooks));
-    for wrong in ["no", "none"] {
-        assert!(host(Destination::Secret(key(wrong))).is_err(), "{wrong}");
-    }
-}
-
 /// A receiver that answers with the text of the request.
 async fn echoing(status: u16, times: usize) -> Receiver {
     Receiver::new(move |mut peer| async move {

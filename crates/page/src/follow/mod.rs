@@ -4,7 +4,8 @@
 //! permissions of the caller; they end two minutes after the last visit. Each watch is made again after half a minute, so a token or a
 //! permission that was withdrawn is noticed within a minute. An outage is a change when it begins, and when a watch has started again.
 
-mod room;
+mod reduced;
+pub(super) mod room;
 pub(super) mod rows;
 
 use parking_lot::{Mutex, RwLock};

@@ -1,11 +1,11 @@
-//! Pure: what makes room when too much is followed.
+//! Pure: what makes room when too much is followed, or kept.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
 /// Returns what makes room for one more of `person`: of the person who has the most, what was not used for the longest time. Each entry has its
 /// person, and when it was used.
-pub(super) fn surplus<'a, K, T: Ord>(all: impl Iterator<Item = (K, &'a str, T)>, person: &'a str) -> Option<K> {
+pub(crate) fn surplus<'a, K, T: Ord>(all: impl Iterator<Item = (K, &'a str, T)>, person: &'a str) -> Option<K> {
     let all: Vec<_> = all.collect();
     let mut counts: HashMap<&str, usize> = HashMap::from([(person, 1)]);
     for (_, of, _) in &all {

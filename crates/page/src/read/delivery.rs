@@ -21,7 +21,7 @@ impl Reader<'_> {
     pub(crate) async fn delivery(&self, namespace: &str, name: &str) -> Result<DeliveryView, Nothing> {
         let wanted = Wanted::new("get", "deliveries", Some(namespace));
         let entry = call(&wanted, audit::entry(&self.caller.client, namespace, name)).await?;
-        let entry = entry.ok_or_else(|| Nothing::Missing(format!("Delivery {namespace}/{name}")))?;
+        let entry = self.named(entry.ok_or_else(|| Nothing::Missing(format!("Delivery {namespace}/{name}")))?);
         let waits = entry.row.outcome.is_none() && !entry.again;
         let (request, before) = tokio::join!(self.request(&entry), OptionFuture::from(waits.then(|| self.before(&entry))));
         let mut troubles = Vec::new();

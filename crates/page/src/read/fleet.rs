@@ -3,35 +3,44 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::recent::Recorded;
 use super::{Nothing, Reader, unfinished};
-use crate::follow::rows::{NotificationRow, PipelineRow};
+use crate::follow::rows::PipelineRow;
 use crate::query::Query;
 use crate::read::uncounted::Unsent;
 use crate::screens::approvals::Approval;
-use crate::screens::overview::{Overview, choose};
+use crate::screens::overview::{Overview, Unwell, choose};
 use crate::screens::recent::Recent;
 use crate::screens::simple::Cluster;
 use crate::trouble::Trouble;
 use relaybook_api::values::refs::ClusterRef;
+use relaybook_tools::diagnosis::of_pending;
 
 impl Reader<'_> {
     /// Reads the overview.
     pub(crate) async fn overview(&self, query: &Query) -> Result<Overview, Nothing> {
         let namespace = query.namespace.as_deref();
-        let (followed, unsent, messages) =
-            tokio::join!(self.rows(namespace), self.uncounted(namespace), self.messages(namespace));
-        let followed = followed?;
+        let rows = async {
+            let followed = self.rows(namespace).await?;
+            let recorded = followed.pipelines(|rows| Recorded::of(rows, self.now));
+            let messages = self.messages(namespace, &recorded).await;
+            Ok::<_, Trouble>((followed, messages))
+        };
+        let (rows, unsent) = tokio::join!(rows, self.uncounted(namespace));
+        let (followed, messages) = rows?;
         let mut troubles = Vec::new();
-        let (chosen, clusters, approvals, recent) = followed.pipelines(|rows| {
+        let (chosen, findings, clusters, approvals, recent) = followed.pipelines(|rows| {
             troubles.extend(rows.trouble.clone());
             let all = || rows.all.values();
             let is_complete = rows.is_listed && rows.trouble.is_none() && rows.unreadable.is_empty();
             let recent = Recent::of(all(), is_complete, messages.as_deref(), self.now);
-            (choose(query, all()), clusters(all()), Approval::of_all(all()), recent)
+            let findings = all().flat_map(|row| row.findings(self.now)).count();
+            (choose(query, all(), self.now), findings, clusters(all()), Approval::of_all(all()), recent)
         });
         troubles.extend(followed.unreadable());
         let mut overview = Overview {
             chosen,
+            findings,
             approvals,
             recent,
             form_token: self.form_token.clone(),
@@ -52,21 +61,25 @@ impl Reader<'_> {
                 overview.pending = Some(rows.all.values().map(|row| row.pending).sum());
                 overview.parked = Some(rows.all.values().map(|row| row.parked).sum());
             }
-            overview.unwell = rows.all.values().filter(|row| !row.is_well()).cloned().collect();
+            overview.unwell = Unwell::of_all(rows.all.values(), self.now);
             if let Some(trouble) = &rows.trouble
                 && !overview.troubles.contains(trouble)
             {
                 overview.troubles.push(trouble.clone());
             }
         });
+        let mut waiting = Vec::new();
         followed.notifications(|rows| {
             // Those that are counted by an object are in the sums already.
             let is_counted = |one: &Unsent| rows.all.contains_key(&(one.namespace.clone(), one.notification.clone()));
             for one in unsent.iter().flat_map(|all| all.iter()).filter(|one| !is_counted(one)) {
                 overview.add(one);
+                waiting.extend(one.waits.clone());
             }
         });
-        overview.unwell.sort_by_key(|row: &Arc<NotificationRow>| (-row.parked - row.pending, row.name.clone()));
+        for finding in of_pending(&waiting, self.now) {
+            overview.explain(finding);
+        }
         Ok(overview)
     }
 

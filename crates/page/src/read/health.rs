@@ -33,7 +33,7 @@ impl Health {
             tokio::join!(leases(caller, &config_map.namespace, now), crds(caller), global(caller, config_map));
         let namespace = config_map.namespace.clone();
         let found = Arc::new(of_installation(&Installation { namespace, idle, crds, global, ..Installation::default() }));
-        self.0.put(caller.key, found.clone());
+        self.0.put(caller.person(), caller.key, found.clone());
         found
     }
 }

@@ -1,4 +1,4 @@
-//! The receivers, and the deliveries that wait or were given up.
+//! The receivers, and the deliveries that are pending or parked.
 
 use std::collections::BTreeMap;
 
@@ -90,7 +90,7 @@ impl Reader<'_> {
         Ok(Receivers { all, read: sample.all.len(), has_more, troubles })
     }
 
-    /// Reads one page of the deliveries that wait, or that were given up.
+    /// Reads one page of the deliveries that are pending, or that were parked.
     pub(crate) async fn undelivered(&self, which: Which, query: &Query) -> Result<Undelivered, Nothing> {
         let namespace = query.namespace.as_deref();
         let filter = Filter { state: Some(which.state()), ..Filter::default() };
@@ -109,7 +109,7 @@ impl Reader<'_> {
         let is_known = |rows: &Rows<NotificationRow>| rows.is_listed && rows.trouble.is_none();
         let sum = |rows: &Rows<NotificationRow>| is_known(rows).then(|| rows.all.values().map(|row| which.count(row)).sum());
         let total = followed.ok().and_then(|followed| followed.notifications(sum));
-        page.entries.extend(elsewhere.all);
+        page.entries = page.entries.into_iter().map(|entry| self.named(entry)).chain(elsewhere.all).collect();
         // The Notifications do not count the deliveries of deleted ones, nor those that are elsewhere.
         let listed = i64::try_from(page.entries.len()).unwrap_or(i64::MAX);
         let is_all_elsewhere = elsewhere.next.is_none() && elsewhere.trouble.is_none();

@@ -1,10 +1,12 @@
 //! Reads what a screen shows, with the permissions of the caller.
 //!
 //! In: the caller, and the query. Out: the values of [`screens`](crate::screens). A part that cannot be read becomes a sentence beside the
-//! parts that can. Each screen makes at most ten calls, and no list is read further than some pages of it.
+//! parts that can. Each screen makes at most ten calls, and one for each of some Applications of Argo CD. No list is read further than some
+//! pages of it.
 
 pub(super) mod call;
 mod delivery;
+pub(super) mod destination;
 mod fleet;
 mod fresh;
 pub(super) mod health;
@@ -25,8 +27,10 @@ use crate::Settings;
 use crate::access::caller::Caller;
 use crate::follow::{Followed, Following};
 use crate::read::call::{call, in_time};
+use crate::read::destination::Destinations;
 use crate::read::recent::Recent;
 use crate::read::uncounted::Uncounted;
+use crate::screens::names;
 use crate::trouble::{Trouble, Wanted};
 use relaybook_api::{Notification, Pipeline, Time};
 use relaybook_runtime::watch::{Guarded, api_in};
@@ -47,6 +51,7 @@ pub(super) struct Reader<'a> {
     pub(super) following: &'a Following,
     pub(super) uncounted: &'a Uncounted,
     pub(super) recent: &'a Recent,
+    pub(super) destinations: &'a Destinations,
     /// The token of forms. `None`: the page only reads.
     pub(super) form_token: Option<String>,
     pub(super) now: Time,
@@ -103,7 +108,7 @@ impl Reader<'_> {
             let page = audit::page(&self.caller.client, namespace, filter, PAGE, &token);
             match in_time(page, |error| Trouble::of_audit(&error, &wanted)).await {
                 Ok(page) => {
-                    entries.all.extend(page.entries);
+                    entries.all.extend(page.entries.into_iter().map(|entry| self.named(entry)));
                     entries.next = page.next;
                     if entries.next.is_none() {
                         break;
@@ -116,6 +121,12 @@ impl Reader<'_> {
             }
         }
         entries
+    }
+
+    /// Returns a delivery with the name of its subject for people.
+    fn named(&self, mut entry: Entry) -> Entry {
+        entry.row.subject = names::shown(&entry.spec.subject, &self.settings.cluster_name);
+        entry
     }
 
     /// Reads deliveries about the pipelines of a namespace. Those whose URL is set in the global configuration are recorded in the namespace of

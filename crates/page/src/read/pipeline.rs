@@ -1,11 +1,15 @@
 //! One pipeline.
 
+use std::collections::BTreeMap;
+
 use kube::{Api, ResourceExt as _};
 
 use super::{Nothing, PAGES, Reader, list, newest_first};
 use crate::follow::rows::{PipelineRow, revision};
 use crate::query::Query;
 use crate::read::call::call;
+use crate::read::destination::Deployed;
+use crate::screens::names;
 use crate::screens::pipeline::PipelineView;
 use crate::screens::timeline::{Present, timeline};
 use crate::trouble::{Trouble, Wanted};
@@ -44,11 +48,13 @@ impl Reader<'_> {
             troubles.push(trouble);
             Vec::new()
         });
+        let deployed = self.destinations(&targets_of(&pipeline, &self.settings.cluster_name)).await;
         // A pipeline that was deleted and created again has the name of another one.
         let uid = pipeline.uid().unwrap_or_default();
         entries.all.retain(|entry| entry.spec.pipeline_ref.uid == uid);
         newest_first(&mut entries.all);
-        Ok(self.view(pipeline, &explained, entries, promotions, troubles, query))
+        let view = self.view(pipeline, &explained, entries, promotions, troubles, query);
+        Ok(PipelineView { deployed, ..view })
     }
 
     fn view(
@@ -81,7 +87,16 @@ impl Reader<'_> {
                 settled: status.as_ref().and_then(|status| status.settled.as_ref()).map(|s| (s.status, s.revision.clone())),
             })
             .collect();
+        let shown =
+            infos.iter().map(|info| (info.name.clone(), names::shown(&info.as_subject(), &self.settings.cluster_name)));
+        let recorded = entries.all.iter().map(|entry| (entry.spec.subject.name.clone(), entry.row.subject.clone()));
+        let names: BTreeMap<String, String> = recorded.chain(shown).collect();
+        let shown = |name: String| names.get(&name).cloned().unwrap_or(name);
         let range = query.range(self.now);
+        let mut timeline = timeline(&entries.all, &present, explained, range, self.now);
+        for lane in &mut timeline.lanes {
+            lane.subject = shown(std::mem::take(&mut lane.subject));
+        }
         let dispatched = status.and_then(|status| status.dispatched.as_ref());
         let read = dispatched.into_iter().flat_map(|d| &d.cursors).map(|cursor| cursor.serial).min().unwrap_or(i64::MAX);
         let changes = status.and_then(|status| status.log.as_ref()).map(|log| log.changes.as_slice()).unwrap_or_default();
@@ -91,10 +106,11 @@ impl Reader<'_> {
             .collect();
         promotions.sort_by_key(|one| std::cmp::Reverse(one.metadata.creation_timestamp.as_ref().map(|time| time.0)));
         PipelineView {
-            timeline: timeline(&entries.all, &present, explained, range, self.now),
+            timeline,
             unread: changes.iter().filter(|change| change.serial > read).count(),
             row: PipelineRow::from(pipeline),
-            targets,
+            targets: targets.into_iter().map(|(of, name, status, sent)| (of, shown(name), status, sent)).collect(),
+            deployed: Deployed::default(),
             range,
             has_more: entries.next.is_some(),
             entries: entries.all,

@@ -30,7 +30,7 @@ impl DeliveryView {
     pub(crate) fn html(&self, now: Time) -> Markup {
         let (row, spec) = (&self.entry.row, &self.entry.spec);
         html! {
-            h1 { "Delivery " span.name { (row.type_.as_str()) " " (row.subject) } }
+            h1 { "Delivery " span.name { (row.kind()) " " (row.subject) } }
             p.lead {
                 (state(row)) " "
                 span.story { (story_html(row, now)) }
@@ -62,7 +62,7 @@ impl DeliveryView {
                 h2 #attempts { "Attempts" }
                 @if row.attempts == 0 { p.empty { @match row.outcome {
                         None => "No request was made yet.",
-                        Some(Outcome::Parked) => "No request was made before it was given up.",
+                        Some(Outcome::Parked) => "No request was made before it was parked.",
                         Some(_) => "No request was made.",
                     } } }
                 @else {
@@ -98,8 +98,8 @@ impl DeliveryView {
                     h2 #before { "Before it in its lane" }
                     @match &self.before {
                         _ if self.entry.again => p.empty { "Nothing: it is sent again, and does not wait for others." },
-                        None => p.empty { "Not known: the waiting deliveries could not all be read." },
-                        Some((before, true)) if before.is_empty() => p.empty { "Not known: there are too many waiting deliveries to read." },
+                        None => p.empty { "Not known: the pending deliveries could not all be read." },
+                        Some((before, true)) if before.is_empty() => p.empty { "Not known: there are too many pending deliveries to read." },
                         Some((before, _)) if before.is_empty() => p.empty { "Nothing: it is the first of its lane, " code { (self.entry.spec.lane) } "." },
                         Some((before, has_more)) => {
                             p { "It is sent after these are settled" @if *has_more { ", and there can be others that were not read" } ":" }

@@ -6,6 +6,8 @@ pub(super) mod approvals;
 pub(super) mod asset;
 pub(super) mod chart;
 pub(super) mod delivery;
+pub(super) mod findings;
+pub(super) mod names;
 pub(super) mod notification;
 pub(super) mod overview;
 pub(super) mod parts;

@@ -7,13 +7,15 @@ use serde_json::Value;
 
 use crate::follow::rows::NotificationRow;
 use crate::screens::chart::{COLUMNS, Column, Figures, success};
+use crate::screens::findings;
 use crate::screens::parts::{age, figure, millis, plural, scroll, trouble, utc};
 use crate::screens::table::{Named, audit_commands, deliveries};
 use crate::trouble::Trouble;
-use relaybook_api::conditions::ConditionStatus;
+use relaybook_api::conditions::{ConditionStatus, READY};
 use relaybook_api::values::permalink;
 use relaybook_api::{Outcome, Time};
-use relaybook_tools::audit::Entry;
+use relaybook_tools::audit::{Entry, Row};
+use relaybook_tools::diagnosis::of_pending;
 use relaybook_tools::preview::Explained;
 
 /// Number of deliveries in the table.
@@ -46,52 +48,54 @@ pub(crate) struct NotificationView {
 }
 
 impl NotificationView {
-    /// Returns one sentence about its health, and whether it is good.
-    pub(crate) fn verdict(&self) -> (bool, String) {
-        let Some(row) = &self.row else { return self.verdict_without_object() };
-        let because = row.summary.as_ref().map_or_else(String::new, |(reason, message)| format!(" {reason}: {message}"));
-        if row.suspended {
-            return (false, "It is suspended: its deliveries are recorded, and not sent.".to_owned());
-        }
-        match (row.ready, row.delivering) {
-            (Some(ConditionStatus::False), _) => (false, format!("It cannot be used.{because}")),
-            (_, Some(ConditionStatus::False)) => (false, format!("Its deliveries do not reach the receiver.{because}")),
-            (Some(ConditionStatus::True), _) if row.pipelines == 0 => {
-                (false, "It is valid, but it applies to no pipeline.".to_owned())
+    /// Returns what is wrong with it, or that nothing is.
+    fn verdict(&self, now: Time) -> Markup {
+        let Some(row) = &self.row else { return self.verdict_without_object(now) };
+        let findings = row.findings(now);
+        let is_ready = row.condition(READY).is_some_and(|ready| ready.status == ConditionStatus::True);
+        html! {
+            @for finding in &findings { (findings::notice(finding, None)) }
+            @if findings.is_empty() && is_ready {
+                p.verdict.good { "It works: it is valid, and no delivery waits because of an error." }
+            } @else if findings.is_empty() {
+                p.verdict { "It is not in use yet." @if let Some(ready) = row.condition(READY) { " " (ready.message) } }
             }
-            (Some(ConditionStatus::True), _) => {
-                (true, "It works: it is valid, and no delivery waits because of an error.".to_owned())
-            }
-            (Some(ConditionStatus::Unknown), _) => (false, format!("It is not in use yet.{because}")),
-            (None, _) => (false, "No controller has looked at it yet.".to_owned()),
         }
     }
 
-    /// Without an object there is no status. So only the deliveries that were read can say whether it works.
-    fn verdict_without_object(&self) -> (bool, String) {
+    /// Without an object there is no status. So only the deliveries that were read can say whether it works. If some could not be read, nothing
+    /// says that it does.
+    fn verdict_without_object(&self, now: Time) -> Markup {
         if !self.is_layered {
-            let words = "There is no such notification here, or it does not apply to a pipeline any more. These are the deliveries that are kept.";
-            return (false, words.to_owned());
+            return html! { p.verdict.bad { "There is no such notification here, or it does not apply to a pipeline any more. These are the deliveries that are kept." } };
         }
-        let given_up = self.entries.iter().filter(|entry| entry.row.outcome == Some(Outcome::Parked)).count();
-        let failing = self.entries.iter().filter(|entry| entry.row.outcome.is_none() && entry.row.attempts > 0).count();
-        let mut words =
-            "This is not a Notification object: it is defined in the global configuration, or in layers of pipelines."
-                .to_owned();
-        if given_up + failing > 0 {
-            words = format!("{words} Given up: {given_up}. Waiting because of an error: {failing}.");
+        let rows = || self.entries.iter().map(|entry| &entry.row);
+        let parked = rows().filter(|row| row.outcome == Some(Outcome::Parked)).count();
+        let pending: Vec<Row> = rows().filter(|row| row.outcome.is_none()).cloned().collect();
+        let findings = of_pending(&pending, now);
+        let is_known = self.troubles.is_empty() && !self.has_more;
+        let class = match (parked == 0 && findings.is_empty(), is_known) {
+            (false, _) => "verdict bad",
+            (true, true) => "verdict good",
+            (true, false) => "verdict",
+        };
+        html! {
+            p class=(class) {
+                "This is not a Notification object: it is defined in the global configuration, or in layers of pipelines."
+                @if parked > 0 { " Parked: " (parked) "." }
+                @if !is_known { " Not everything could be read, so problems can be missing here." }
+            }
+            @for finding in &findings { (findings::notice(finding, None)) }
         }
-        (given_up + failing == 0, words)
     }
 
     /// Returns the content of the page.
     pub(crate) fn html(&self, now: Time) -> Markup {
-        let (is_good, words) = self.verdict();
         let rows = self.entries.iter().map(|entry| &entry.row);
         let figures = Figures::of(rows);
         html! {
             h1 { "Notification " span.name { (self.namespace) "/" (self.name) } }
-            p class=(if is_good { "verdict good" } else { "verdict bad" }) { (words) }
+            (self.verdict(now))
             @if let Some((accepted, words)) = &self.tested {
                 p class=(if *accepted { "notice good" } else { "notice bad" }) role="status" { "Test " (words) }
             }
@@ -123,8 +127,8 @@ impl NotificationView {
             dl.figures {
                 (figure("Success rate", &html! { (success(delivered, parked).unwrap_or_else(|| "—".to_owned())) }))
                 (figure("Delivered", &html! { (delivered) }))
-                (figure("Waiting", &html! { (pending) }))
-                (figure("Given up", &html! { (parked) }))
+                (figure("Pending", &html! { (pending) }))
+                (figure("Parked", &html! { (parked) }))
                 (figure("p50", &took(50)))
                 (figure("p99", &took(99)))
                 @if let Some(last) = self.row.as_ref().and_then(|row| row.last_sent) { (figure("Last sent", &age(last, now))) }
@@ -145,7 +149,7 @@ impl NotificationView {
                 h2 #time { "Over time" }
                 div.charts {
                     figure {
-                        figcaption { "Delivered and given up, at most " (most) " in a column" }
+                        figcaption { "Delivered and parked, at most " (most) " in a column" }
                         (bars(&self.columns, most))
                     }
                     figure {
@@ -163,7 +167,7 @@ impl NotificationView {
         html! {
             section aria-labelledby="covered" {
                 h2 #covered { "What it covers" }
-                @if self.pipelines.is_empty() { p.notice.warn { "It applies to no pipeline that you can see. Check its `pipelineSelector`, and the namespace." } }
+                @if self.pipelines.is_empty() { p.empty { "It applies to no pipeline that you can see." } }
                 @else {
                     p { (plural(self.pipelines.len(), "pipeline")) " with " (plural(targets, "target")) ":" }
                     ul.inline {
@@ -188,7 +192,7 @@ impl NotificationView {
                     }
                 }
                 button { "Send test" }
-                span.none { "to the real receiver, after you have confirmed what is sent; the Secrets are read with your permissions" }
+                span.none { "to the real receiver, by the controller. If the receiver cannot see that it is a test, you are asked first" }
             }
         }
     }
@@ -257,13 +261,13 @@ fn height(value: i64, most: i64) -> f64 {
 fn bars(columns: &[Column], most: usize) -> Markup {
     let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     html! {
-        svg.chart width="100%" height="84" role="img" aria-label="Delivered and given up over time" {
+        svg.chart width="100%" height="84" role="img" aria-label="Delivered and parked over time" {
             line.track x1="0" x2="100%" y1="82" y2="82" {}
             @for (index, column) in columns.iter().enumerate() {
                 @let (left, width) = edges(index);
                 @let (good, bad) = (height(number(column.delivered), number(most)), height(number(column.parked), number(most)));
                 g {
-                    title { (utc(column.start)) ": " (column.delivered) " delivered, " (column.parked) " given up" }
+                    title { (utc(column.start)) ": " (column.delivered) " delivered, " (column.parked) " parked" }
                     rect.good x=(format!("{:.2}%", left + width * 0.1)) width=(format!("{:.2}%", width * 0.8)) y=(format!("{:.1}", 82.0 - good)) height=(format!("{good:.1}")) {}
                     rect.bad x=(format!("{:.2}%", left + width * 0.1)) width=(format!("{:.2}%", width * 0.8)) y=(format!("{:.1}", 82.0 - good - bad)) height=(format!("{bad:.1}")) {}
                 }
@@ -289,6 +293,38 @@ fn latencies(columns: &[Column], slowest: i64) -> Markup {
                     }
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_an_object_nothing_is_good_that_could_not_be_read() {
+        let time = Time::UNIX_EPOCH;
+        for (troubles, has_more, class, is_said) in [
+            (Vec::new(), false, "class=\"verdict good\"", false),
+            (vec![Trouble::Slow], false, "class=\"verdict\"", true),
+            (Vec::new(), true, "class=\"verdict\"", true),
+        ] {
+            let view = NotificationView {
+                namespace: "team-a".to_owned(),
+                name: "chat".to_owned(),
+                row: None,
+                is_layered: true,
+                entries: Vec::new(),
+                has_more,
+                columns: Vec::new(),
+                pipelines: Vec::new(),
+                explained: None,
+                troubles,
+                form_token: None,
+                tested: None,
+            };
+            let html = view.verdict(time).into_string();
+            assert_eq!((html.contains(class), html.contains("Not everything could be read")), (true, is_said), "{html}");
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::query::{Query, Screen};
 use crate::screens::asset;
 use crate::trouble::Trouble;
 use relaybook_api::{Outcome, Status, Time};
+use relaybook_tools::diagnosis::Finding;
 
 /// Maximum number of characters of a revision in a table.
 const REVISION: usize = 24;
@@ -105,14 +106,14 @@ pub(crate) const fn status_word(status: Option<Status>) -> &'static str {
     }
 }
 
-/// Returns the words for an outcome. `None`: the delivery is pending.
+/// Returns the word for an outcome, as the API has it. `None`: the delivery is pending.
 pub(crate) const fn outcome_words(outcome: Option<Outcome>) -> &'static str {
     match outcome {
         Some(Outcome::Delivered) => "Delivered",
-        Some(Outcome::Parked) => "Given up",
+        Some(Outcome::Parked) => "Parked",
         Some(Outcome::Canceled) => "Canceled",
         Some(Outcome::Superseded) => "Superseded",
-        None => "Waiting",
+        None => "Pending",
     }
 }
 
@@ -239,6 +240,16 @@ pub(crate) fn with_code(text: &str) -> Markup {
     }
 }
 
+/// What is wrong with the installation, above every screen.
+#[must_use]
+pub fn banners(findings: &[Finding]) -> Markup {
+    html! {
+        @for finding in findings {
+            div.banner role="alert" { p { (finding.message) } p { (with_code(&finding.remedy)) } }
+        }
+    }
+}
+
 /// A whole page.
 pub(crate) fn page(frame: &Frame, banners: &Markup, content: &Markup) -> Markup {
     let elsewhere = frame.query.elsewhere();
@@ -285,8 +296,8 @@ fn navigation(frame: &Frame, elsewhere: &Query) -> Markup {
     let screens = [
         (Screen::Overview, "Overview"),
         (Screen::Receivers, "Receivers"),
-        (Screen::Waiting, "Waiting"),
-        (Screen::GivenUp, "Given up"),
+        (Screen::Pending, "Pending"),
+        (Screen::Parked, "Parked"),
         (Screen::Clusters, "Clusters"),
     ];
     html! {

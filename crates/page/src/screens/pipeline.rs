@@ -4,7 +4,9 @@ use maud::{Markup, html};
 
 use crate::follow::rows::PipelineRow;
 use crate::query::{Query, RANGES, Range};
+use crate::read::destination::{APPLICATIONS, Deployed};
 use crate::screens::approvals::Approval;
+use crate::screens::findings;
 use crate::screens::parts::{
     Tone, age, badge, clock, day, lasting, plural, revision, scroll, status_word, trouble, utc, with_code,
 };
@@ -39,6 +41,8 @@ pub(crate) struct PipelineView {
     pub(crate) row: PipelineRow,
     /// The targets: the environment, the name, what is observed, and when a receiver was last notified of it.
     pub(crate) targets: Vec<(String, String, Option<TargetStatus>, Option<Time>)>,
+    /// The clusters that Applications of Argo CD deploy to.
+    pub(crate) deployed: Deployed,
     pub(crate) timeline: Timeline,
     pub(crate) range: Range,
     /// The deliveries, the newest first.
@@ -75,9 +79,9 @@ impl PipelineView {
                 Some(Err(why)) => p.notice.bad role="status" { (with_code(why)) },
                 None => {},
             }
-            @if let Some((reason, message)) = &self.row.not_ready { p.notice.bad { (badge(Tone::Bad, reason)) " " (message) } }
-            @for (notification, reason, message) in &self.row.unsent {
-                p.notice.bad { (badge(Tone::Bad, reason)) " " a href=(permalink::notification(namespace, notification)) { (notification) } ": " (message) }
+            @for finding in &self.row.findings(now) {
+                @let link = self.row.notification_of(finding).map(|name| html! { a href=(permalink::notification(namespace, name)) { (name) } });
+                (findings::notice(finding, link.as_ref()))
             }
             @for one in &self.troubles { (trouble(one)) }
             (self.history(query, &path, now))
@@ -134,7 +138,7 @@ impl PipelineView {
                     }
                     p.legend {
                         span.label { "Messages:" }
-                        span { b.good { "✓" } " delivered" } span { b.busy { "…" } " waiting" } span { b.bad { "✕" } " given up" }
+                        span { b.good { "✓" } " delivered" } span { b.busy { "…" } " pending" } span { b.bad { "✕" } " parked" }
                         span { b.quiet { "»" } " superseded" } span { b.quiet { "–" } " canceled" } span { b.quiet { "○" } " not wanted" }
                     }
                 }
@@ -154,8 +158,18 @@ impl PipelineView {
                                 th scope="col" { "Target" } th scope="col" { "State" } th scope="col" { "Revision" }
                                 th scope="col" { "Since" } th scope="col" { "Message" } th scope="col" { "Last notified" }
                             } }
-                            tbody { @for (environment, name, status, notified) in &self.targets { (target(environment, name, status.as_ref(), *notified, now)) } }
+                            tbody {
+                                @for (environment, name, status, notified) in &self.targets {
+                                    (target((environment.as_str(), name.as_str()), self.deployed.to.get(name), status.as_ref(), *notified, now))
+                                }
+                            }
                         } }))
+                }
+                @if self.deployed.unread > 0 {
+                    p.none {
+                        "The destinations of " (plural(self.deployed.unread, "Application")) " were not read: this screen reads up to " (APPLICATIONS)
+                        ", if you may get them."
+                    }
                 }
             }
         }
@@ -186,11 +200,21 @@ impl PipelineView {
     }
 }
 
-fn target(environment: &str, name: &str, status: Option<&TargetStatus>, notified: Option<Time>, now: Time) -> Markup {
+fn target(
+    (environment, name): (&str, &str),
+    destination: Option<&String>,
+    status: Option<&TargetStatus>,
+    notified: Option<Time>,
+    now: Time,
+) -> Markup {
     let state = status.map(|status| status.status);
     html! {
         tr {
-            th scope="row" { (name) @if !name.starts_with(environment) { span.sub { (environment) } } }
+            th scope="row" {
+                (name)
+                @if !name.starts_with(environment) { span.sub { (environment) } }
+                @if let Some(destination) = destination { span.sub { "deploys to " (destination) } }
+            }
             td data-label="State" {
                 (badge(Tone::of_status(state), status_word(state)))
                 @if status.is_some_and(|status| status.drifted) { " " (badge(Tone::Warn, "Drifted")) }

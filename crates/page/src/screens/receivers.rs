@@ -57,7 +57,7 @@ impl Receiver {
         self.notifications.values().any(Option::is_some)
     }
 
-    /// Returns how many deliveries wait, were delivered and were given up. Without an object, only those that were read are known.
+    /// Returns how many deliveries are pending, were delivered and were parked. Without an object, only those that were read are known.
     fn counts(&self) -> (usize, usize, usize) {
         let count = |number: i64| usize::try_from(number).unwrap_or(0);
         let Figures { pending, delivered, parked, .. } = self.sample;
@@ -96,14 +96,14 @@ impl Receivers {
             @if !all.is_empty() {
                 (scroll("receivers", &html! { table {
                         thead { tr {
-                            th scope="col" { "Receiver" } th scope="col" { "State" } th scope="col" { "Waiting" } th scope="col" { "Given up" }
+                            th scope="col" { "Receiver" } th scope="col" { "State" } th scope="col" { "Pending" } th scope="col" { "Parked" }
                             th scope="col" { "Success" } th scope="col" { "p50" } th scope="col" { "p99" } th scope="col" { "429" } th scope="col" { "Last sent" }
                             th scope="col" { "Notifications" }
                         } }
                         tbody { @for (origin, receiver) in &all { (line(origin, receiver, now)) } }
                     } }))
                 p.none {
-                    "Waiting, given up and success count all kept deliveries of the Notification objects. For other endpoints, and for p50, p99 and 429, they come from "
+                    "Pending, parked and success count all kept deliveries of the Notification objects. For other endpoints, and for p50, p99 and 429, they come from "
                     (self.read) " deliveries" @if self.has_more { ", because more are not read" } "."
                 }
             }
@@ -120,8 +120,8 @@ fn line(origin: &str, receiver: &Receiver, now: Time) -> Markup {
         tr {
             th scope="row" { (origin) @if receiver.is_shared { span.sub { "Some pipelines have endpoints of their own. The counts here contain their deliveries." } } }
             td data-label="State" { (badge(tone, words)) }
-            td.number data-label="Waiting" { (pending) }
-            td.number data-label="Given up" { (parked) }
+            td.number data-label="Pending" { (pending) }
+            td.number data-label="Parked" { (parked) }
             td.number data-label="Success" { (success(delivered, parked).unwrap_or_else(|| "—".to_owned())) }
             td.number data-label="p50" { (took(50)) }
             td.number data-label="p99" { (took(99)) }

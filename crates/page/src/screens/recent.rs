@@ -1,7 +1,8 @@
 //! What happened in the last 15 minutes: changes of environments, and the messages about them. Pure.
 //!
 //! In: the rows that are followed, and deliveries that were read. Out: a short list, the newest change first. A change is in it with each
-//! message about it, or alone if no such message was read. A message about an older change is not in it, even if it is sent again now.
+//! message about it, or alone if no such message was read. A message about an older change is not in it, even if it is sent again now. A
+//! message that was due some time after its change has that time.
 
 use std::sync::Arc;
 
@@ -24,10 +25,12 @@ const KEPT: usize = 10 * LINES;
 /// What is kept of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
-    /// The time of the change.
+    /// The time of the change. If the trigger has a `for`, the time at which the state had lasted for so long.
     pub(crate) time: Time,
     /// Namespace, pipeline and environment. The environment is empty if the subject has none.
     pub(crate) about: (String, String, String),
+    /// The name of the application object, if the pipeline can have several. Otherwise empty.
+    pub(crate) app: String,
     /// The type of the transition, such as `Deployed`.
     pub(crate) type_: &'static str,
     /// The state after the change.
@@ -68,6 +71,7 @@ pub(crate) enum Missing {
 struct Line {
     time: Time,
     about: (String, String, String),
+    app: String,
     tone: Tone,
     what: &'static str,
     revision: String,
@@ -91,7 +95,8 @@ impl Message {
         let (row, spec) = (&entry.row, &entry.spec);
         let home = &spec.pipeline_ref;
         Self {
-            time: spec.time,
+            time: spec.due.unwrap_or(spec.time),
+            app: spec.subject.own_app().unwrap_or_default().to_owned(),
             about: (home.namespace.clone(), home.name.clone(), spec.subject.environment.clone()),
             type_: spec.type_.as_str(),
             status: spec.to.status,
@@ -107,6 +112,7 @@ impl Message {
         Line {
             time: self.time,
             about: self.about.clone(),
+            app: self.app.clone(),
             tone: Tone::of_status(Some(self.status)),
             what: self.type_,
             revision: self.revision.clone(),
@@ -144,17 +150,19 @@ impl Recent {
                 let Some(since) = cell.since.filter(|since| *since >= start) else { continue };
                 let about = (row.namespace.clone(), row.name.clone(), cell.name.clone());
                 let is_about = |message: &&Message| {
-                    message.about == about && Some(message.status) == cell.status && message.revision == cell.revision
+                    let are_known = !message.app.is_empty() && !cell.app.is_empty();
+                    let is_same = Some(message.status) == cell.status && message.revision == cell.revision;
+                    message.about == about && is_same && (!are_known || message.app == cell.app)
                 };
                 if sent.iter().any(is_about) {
                     continue;
                 }
                 let (tone, what) = (Tone::of_status(cell.status), status_word(cell.status));
-                let revision = cell.revision.clone();
-                lines.push(Line { time: since, about, tone, what, revision, message: None });
+                let (app, revision) = (cell.app.clone(), cell.revision.clone());
+                lines.push(Line { time: since, about, app, tone, what, revision, message: None });
             }
         }
-        lines.sort_by(|a, b| (b.time, &a.about, a.what).cmp(&(a.time, &b.about, b.what)));
+        lines.sort_by(|a, b| (b.time, &a.about, &a.app, a.what).cmp(&(a.time, &b.about, &b.app, b.what)));
         let more = lines.len().saturating_sub(LINES) + older;
         lines.truncate(LINES);
         Self { lines, more, is_complete, missing }
@@ -163,7 +171,7 @@ impl Recent {
     /// Returns what an empty list means.
     const fn nothing(&self) -> &'static str {
         if self.is_complete && self.missing.is_none() {
-            "No environment has changed, and no message is about a change in this time."
+            "No environment of these pipelines has changed, and no message is about a change of them in this time."
         } else {
             "No change is known."
         }
@@ -200,6 +208,7 @@ fn line(line: &Line) -> Markup {
             (clock(line.time)) " "
             a href=(permalink::pipeline(namespace, pipeline)) { (namespace) "/" (pipeline) }
             @if !environment.is_empty() { " " (environment) }
+            @if !line.app.is_empty() { " " b { (line.app) } }
             " " (badge(line.tone, line.what)) " " (revision(&line.revision))
             @if let Some(message) = &line.message {
                 " " a href=(message.link) { (message.notification) } ": "
@@ -223,6 +232,7 @@ mod tests {
         Message {
             time: at(time),
             about: ("team-a".to_owned(), pipeline.to_owned(), environment.to_owned()),
+            app: String::new(),
             type_: if status == Status::Failed { "Failed" } else { "Deployed" },
             status,
             revision: "2".to_owned(),
@@ -257,7 +267,7 @@ mod tests {
         };
         assert_eq!(
             shown(&messages),
-            ["shop/e1 Failed Some(\"Given up\")", "gone/e0 Deployed Some(\"Waiting\")", "shop/e0 Current None"]
+            ["shop/e1 Failed Some(\"Parked\")", "gone/e0 Deployed Some(\"Pending\")", "shop/e0 Current None"]
         );
         assert_eq!(shown(&[]), ["shop/e0 Current None", "shop/e1 Failed None"]);
         let many: Vec<_> = (0..50).map(|n| message(9_900 + n, "x", "e0", Status::Current, None)).collect();
@@ -280,6 +290,31 @@ mod tests {
             let recent = Recent::of([Arc::new(shop)].iter(), true, Some(&messages), at(10_000));
             assert_eq!((recent.lines.len(), recent.more), (lines, 0), "{status:?} {revision}");
         }
+    }
+
+    #[test]
+    fn a_change_of_one_application_is_not_hidden_by_a_message_about_another() {
+        for (of_message, of_change, lines) in
+            [("", "", 1), ("shop-eu", "shop-eu", 1), ("shop-us", "shop-eu", 2), ("", "shop-eu", 1)]
+        {
+            let mut shop = row("shop", &["Current"]);
+            let cell = &mut shop.environments[0];
+            (cell.since, cell.revision, cell.app) = (Some(at(9_900)), "2".to_owned(), of_change.to_owned());
+            let message = Message { app: of_message.to_owned(), ..message(9_890, "shop", "e0", Status::Current, None) };
+            let messages = Messages { all: vec![message], ..Messages::default() };
+            let recent = Recent::of([Arc::new(shop)].iter(), true, Some(&messages), at(10_000));
+            assert_eq!(recent.lines.len(), lines, "{of_message} {of_change}");
+            let html = recent.html().into_string();
+            assert!([of_message, of_change].iter().take(lines).all(|app| html.contains(app)), "{html}");
+        }
+    }
+
+    #[test]
+    fn a_message_of_a_trigger_with_for_has_the_time_at_which_it_was_due() {
+        let spec = DeliverySpec { time: at(100), due: Some(at(9_700)), ..relaybook_api::testing::spec(1) };
+        let messages = Messages::of(&[Entry::from(Delivery::new("d1", spec))], None);
+        assert_eq!(messages.all[0].time, at(9_700));
+        assert_eq!(Recent::of(std::iter::empty(), true, Some(&messages), at(10_000)).lines.len(), 1);
     }
 
     #[test]
@@ -306,7 +341,7 @@ mod tests {
             (true, Some(of(Some(Missing::Elsewhere))), false, "of cluster-wide notifications can be missing"),
         ] {
             let html = Recent::of(std::iter::empty(), is_complete, messages.as_ref(), at(10_000)).html().into_string();
-            assert_eq!(html.contains("No environment has changed"), is_known, "{html}");
+            assert_eq!(html.contains("No environment of these pipelines has changed"), is_known, "{html}");
             assert!(html.contains(words), "{html}");
         }
     }

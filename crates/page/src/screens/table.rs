@@ -46,7 +46,7 @@ pub(crate) fn more(query: &Query, path: &str, next: Option<&str>, words: &str) -
     }
 }
 
-/// Returns why a delivery waits or how it ended, in one sentence part, such as `waiting until 12:31 because of 401 Unauthorized`.
+/// Returns why a delivery waits or how it ended, in one sentence part, such as `waits until 12:31 because of 401 Unauthorized`.
 pub(crate) fn story(row: &Row, now: Time) -> String {
     let because = row.error.as_deref().or(row.reason.as_deref()).filter(|text| !text.is_empty());
     match (row.outcome, row.next_attempt) {

@@ -1,4 +1,4 @@
-//! The deliveries that wait, and those that were given up: by notification and reason. Pure.
+//! The deliveries that are pending, and those that were parked: by notification and reason. Pure.
 
 use std::collections::BTreeMap;
 
@@ -19,10 +19,10 @@ pub(crate) const ROWS: u32 = 100;
 /// Which deliveries the screen shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
-    /// Those that wait.
-    Waiting,
-    /// Those that were given up.
-    GivenUp,
+    /// Those that are pending.
+    Pending,
+    /// Those that were parked.
+    Parked,
 }
 
 /// What the screen shows.
@@ -68,23 +68,23 @@ impl Which {
     /// Returns the state of the deliveries.
     pub(crate) const fn state(self) -> StateFilter {
         match self {
-            Self::Waiting => StateFilter::Pending,
-            Self::GivenUp => StateFilter::Settled(Outcome::Parked),
+            Self::Pending => StateFilter::Pending,
+            Self::Parked => StateFilter::Settled(Outcome::Parked),
         }
     }
 
     /// Returns how many a notification has.
     pub(crate) fn count(self, row: &NotificationRow) -> i64 {
         match self {
-            Self::Waiting => row.pending,
-            Self::GivenUp => row.parked,
+            Self::Pending => row.pending,
+            Self::Parked => row.parked,
         }
     }
 
     fn path(self) -> String {
         let screen = match self {
-            Self::Waiting => Screen::Waiting,
-            Self::GivenUp => Screen::GivenUp,
+            Self::Pending => Screen::Pending,
+            Self::Parked => Screen::Parked,
         };
         screen.path()
     }
@@ -92,15 +92,15 @@ impl Which {
     /// Returns the heading, what the deliveries are, and the words for none.
     const fn words(self) -> (&'static str, &'static str, &'static str) {
         match self {
-            Self::Waiting => (
-                "Waiting",
+            Self::Pending => (
+                "Pending",
                 "Deliveries that are not settled: they wait for their turn, for an answer, or for the next attempt after an error.",
-                "No delivery waits.",
+                "No delivery is pending.",
             ),
-            Self::GivenUp => (
-                "Given up",
+            Self::Parked => (
+                "Parked",
                 "Deliveries that are not sent any more: the receiver refused them, they became too old, or they could not be rendered.",
-                "Nothing was given up.",
+                "No delivery is parked.",
             ),
         }
     }
@@ -110,11 +110,11 @@ impl Which {
         let row = &entry.row;
         match (row.reason.as_deref().filter(|reason| !reason.is_empty()), self) {
             (Some(reason), _) => reason,
-            (None, Self::GivenUp) => "no reason",
-            (None, Self::Waiting) if entry.again => "sent again",
-            (None, Self::Waiting) if row.attempts == 0 => "not sent yet",
-            (None, Self::Waiting) if row.answer.is_none() && row.error.is_none() => "no answer yet",
-            (None, Self::Waiting) => "no new answer yet",
+            (None, Self::Parked) => "no reason",
+            (None, Self::Pending) if entry.again => "sent again",
+            (None, Self::Pending) if row.attempts == 0 => "not sent yet",
+            (None, Self::Pending) if row.answer.is_none() && row.error.is_none() => "no answer yet",
+            (None, Self::Pending) => "no new answer yet",
         }
     }
 }
@@ -150,7 +150,7 @@ impl Undelivered {
                 @if query.after.is_some() { p.empty { "There are no more." } } @else { p.verdict.good { (none) } }
             }
             @match self.which {
-                Which::GivenUp if !groups.is_empty() => (self.form(&groups, query, now)),
+                Which::Parked if !groups.is_empty() => (self.form(&groups, query, now)),
                 _ => @for group in &groups { (self.group(group, now)) },
             }
             (more(query, &path, self.next.as_deref(), "Next 100"))
@@ -160,10 +160,10 @@ impl Undelivered {
 
     fn form(&self, groups: &[Group<'_>], query: &Query, now: Time) -> Markup {
         html! {
-            form #resend.resend method="post" action="/given-up/resend" {
+            form #resend.resend method="post" action="/parked/resend" {
                 @if let Some(token) = &self.form_token {
                     input type="hidden" name="token" value=(token);
-                    input type="hidden" name="back" value=(query.link("/given-up"));
+                    input type="hidden" name="back" value=(query.link("/parked"));
                     p.bar {
                         button { "Resend the selected" }
                         button.plain type="button" data-select="all" hidden { "Select all on this page" }
@@ -177,8 +177,8 @@ impl Undelivered {
     }
 
     fn group(&self, ((namespace, notification, reason), entries): &Group<'_>, now: Time) -> Markup {
-        let can_act = self.which == Which::GivenUp && self.form_token.is_some();
-        let tone = if self.which == Which::GivenUp { Tone::Bad } else { Tone::Warn };
+        let can_act = self.which == Which::Parked && self.form_token.is_some();
+        let tone = if self.which == Which::Parked { Tone::Bad } else { Tone::Warn };
         html! {
             section.group {
                 h2 {
@@ -190,8 +190,8 @@ impl Undelivered {
                             @if can_act { th scope="col" { span.hidden { "Selected" } } }
                             th scope="col" { "Delivery" } th scope="col" { "Revision" } th scope="col" { "Answer or error" }
                             @match self.which {
-                                Which::GivenUp => th scope="col" { "Given up" },
-                                Which::Waiting => {
+                                Which::Parked => th scope="col" { "Parked" },
+                                Which::Pending => {
                                     th scope="col" { "Attempts" } th scope="col" { "Since" } th scope="col" { "Next attempt" }
                                 },
                             }
@@ -215,8 +215,8 @@ fn line(entry: &Entry, which: Which, can_act: bool, now: Time) -> Markup {
             td data-label="Revision" { (revision(&row.revision)) }
             td data-label="Answer or error" { (answer(row)) }
             @match which {
-                Which::GivenUp => td data-label="Given up" { @match row.last() { Some(last) => (age(last, now)), None => "—" } },
-                Which::Waiting => {
+                Which::Parked => td data-label="Parked" { @match row.last() { Some(last) => (age(last, now)), None => "—" } },
+                Which::Pending => {
                     td.number data-label="Attempts" { (row.attempts) }
                     // The record of a redelivery is older than the time since when it waits.
                     td data-label="Since" {
@@ -285,14 +285,14 @@ mod tests {
         ] {
             let has_been_sent_again = status.redelivered.is_some();
             let entry = entry(status);
-            assert_eq!(Which::Waiting.reason(&entry), words);
-            let html = line(&entry, Which::Waiting, false, Time::from_second(100).unwrap()).into_string();
+            assert_eq!(Which::Pending.reason(&entry), words);
+            let html = line(&entry, Which::Pending, false, Time::from_second(100).unwrap()).into_string();
             assert_eq!(html.contains("its redelivery"), has_been_sent_again, "{html}");
         }
     }
 
     #[test]
-    fn each_list_has_its_columns_and_only_what_was_given_up_is_sent_again() {
+    fn each_list_has_its_columns_and_only_what_was_parked_is_sent_again() {
         let now = Time::from_second(100).unwrap();
         let next = DeliveryStatus {
             attempts: 2,
@@ -305,9 +305,9 @@ mod tests {
             ..DeliveryStatus::default()
         };
         for (which, status, words, command, has_form) in [
-            (Which::Waiting, DeliveryStatus::default(), "not sent yet", "audit --outcome pending -A", false),
-            (Which::Waiting, next, "in 1 min", "audit --outcome pending -A", false),
-            (Which::GivenUp, refused, "ReceiverRejected", "audit --outcome parked -A", true),
+            (Which::Pending, DeliveryStatus::default(), "not sent yet", "audit --outcome pending -A", false),
+            (Which::Pending, next, "in 1 min", "audit --outcome pending -A", false),
+            (Which::Parked, refused, "ReceiverRejected", "audit --outcome parked -A", true),
         ] {
             let form_token = Some("t".to_owned());
             let entries = vec![entry(status)];

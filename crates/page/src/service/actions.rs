@@ -9,7 +9,7 @@ use crate::answer::Answer;
 use crate::forms::{Form, approve, local_path, resend, resend_all};
 use crate::query::{Query, Screen};
 use crate::read::send_test::Tested;
-use crate::screens::send_test::Consent;
+use crate::screens::send_test::UnconfirmedTest;
 use crate::screens::simple;
 
 impl Inner {
@@ -32,12 +32,12 @@ impl Inner {
             let content = simple::problem("Nothing was done", &[sentence], None);
             return inside(visit, StatusCode::FORBIDDEN, "Nothing was done", None, &html! {}, &content);
         }
-        if visit.asked.path == "/given-up/resend" {
+        if visit.asked.path == "/parked/resend" {
             let done = Done::Resent(resend_all(&visit.caller, &form).await);
             let back = local_path(form.get("back"));
             let query = Query::read(back.split_once('?').map_or("", |(_, query)| query));
             let visit = Visit { query, caller: visit.caller.clone(), form_token: visit.form_token.clone(), ..*visit };
-            return self.screen(&visit, Screen::GivenUp, done).await;
+            return self.screen(&visit, Screen::Parked, done).await;
         }
         let action = visit.asked.path.rsplit_once('/').and_then(|(path, action)| Some((Screen::of(path)?, action)));
         match action {
@@ -55,19 +55,19 @@ impl Inner {
         }
     }
 
-    /// Sends a test that a person has confirmed, or asks for that.
+    /// Requests a test. If a person must confirm it, asks for that.
     async fn test(&self, visit: &Visit<'_>, form: &Form, (namespace, name): (String, String)) -> Answer {
-        let consent = Consent { confirmed: form.get("confirmed"), acts: form.get("acts") == "yes" };
-        let reader = self.reader(visit);
-        let tested = Box::pin(reader.test(&namespace, &name, form.get("pipeline"), consent)).await;
-        let screen = Screen::Notification(namespace, name);
+        let (pipeline, confirmed) = (form.get("pipeline"), form.get("acts") == "yes");
+        let tested = Box::pin(self.reader(visit).test(&namespace, &name, pipeline, confirmed)).await;
+        let screen = Screen::Notification(namespace.clone(), name.clone());
         let result = match tested {
-            Ok(Tested::Asks(view, missing)) => {
-                let asking = view.html(missing);
+            Ok(Tested::Unconfirmed(why)) => {
+                let (pipeline, form_token) = (pipeline.to_owned(), Some(visit.form_token.clone()));
+                let asking = UnconfirmedTest { namespace, notification: name, pipeline, why, form_token }.html();
                 return inside(visit, StatusCode::OK, "Send this test?", Some(screen), &html! {}, &asking);
             }
-            Ok(Tested::Sent(accepted, words)) => (accepted, words),
-            Err(trouble) => (false, format!("was not sent: {}", trouble.sentence())),
+            Ok(Tested::Over(accepted, words)) => (accepted, words),
+            Err(trouble) => (false, format!("has no result: {}", trouble.sentence())),
         };
         self.screen(visit, screen, Done::Tested(result)).await
     }

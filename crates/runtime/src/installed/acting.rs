@@ -59,6 +59,14 @@ pub fn idle(leases: &[Lease], needed: &[(&str, &'static str)], now: Time) -> Vec
     nowhere.into_iter().chain(shards).collect()
 }
 
+/// Returns the Leases of a controller that are held, in all shards: the name of each, and its holder.
+#[must_use]
+pub fn holders<'a>(leases: &'a [Lease], controller: &str, now: Time) -> Vec<(String, &'a str)> {
+    let held = leases.iter().filter(|lease| shard(&lease.name_any(), controller).is_some() && is_held(lease, now));
+    let holder = |lease: &'a Lease| lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
+    held.map(|lease| (lease.name_any(), holder(lease))).collect()
+}
+
 /// Returns words as an enumeration: `a, b or c`.
 fn either(words: &[&str]) -> String {
     match words {
@@ -137,6 +145,21 @@ mod tests {
         let none = "No controller acts: Lease relaybook-pipeline does not exist, Lease relaybook-dispatch does not exist. \
             Nothing is observed or sent until one does.";
         assert_eq!(texts(&[]), [none]);
+    }
+
+    #[test]
+    fn held_leases_have_holders_in_all_shards() {
+        let all = [
+            lease("relaybook-dispatch", "a", 60),
+            lease("relaybook-dispatch-eu", "b", 60),
+            lease("relaybook-dispatch-us", "c", 3600),
+            lease("relaybook-dispatcher", "d", 60),
+            lease("relaybook-pipeline", "", 60),
+        ];
+        let held = |name| holders(&all, name, Time::from_second(NOW).unwrap());
+        let expected = [("relaybook-dispatch".to_owned(), "a"), ("relaybook-dispatch-eu".to_owned(), "b")];
+        assert_eq!(held("relaybook-dispatch"), expected);
+        assert!(held("relaybook-pipeline").is_empty() && held("relaybook-promote").is_empty());
     }
 
     #[test]

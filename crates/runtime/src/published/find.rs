@@ -5,8 +5,9 @@ use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 
 use super::choose::choose;
-use super::{Dispatch, Installation, LABEL, LookupError, NAME, Versions};
+use super::{Dispatch, Installation, LABEL, LookupError, NAME, Pipeline, Versions};
 use relaybook_telemetry::chain;
+use relaybook_text::first_line;
 
 /// The default namespace of an installation.
 const DEFAULT_NAMESPACE: &str = "relaybook-system";
@@ -39,17 +40,43 @@ pub async fn find(client: &Client, controller: Option<&str>, namespace: &str) ->
 /// Returns the versions of the controllers in a `controller` namespace, or otherwise in all namespaces. Without the permission to list them all,
 /// only `relaybook-system` is read. The result is never empty: an error says why versions are unknown.
 pub async fn versions(client: &Client, controller: Option<&str>) -> Vec<Result<Versions, LookupError>> {
-    let read = |object: &ConfigMap| Versions::read(&object.namespace().unwrap_or_default(), object.data.as_ref());
+    let read = |(namespace, object): (String, ConfigMap)| Versions::read(&namespace, object.data.as_ref());
+    of_controllers(client, controller).await.into_iter().map(|found| found.and_then(read)).collect()
+}
+
+/// Returns the settings of the pipeline controllers in the same namespaces, each with its namespace. The result is empty if no process of
+/// them runs the pipeline controller.
+pub async fn pipelines(client: &Client, controller: Option<&str>) -> Vec<Result<(String, Pipeline), LookupError>> {
+    let read = |found: Result<(String, ConfigMap), LookupError>| {
+        let (namespace, object) = match found {
+            Ok(found) => found,
+            Err(error) => return Some(Err(error)),
+        };
+        let text = object.data.as_ref().and_then(|data| data.get(Pipeline::KEY))?;
+        Some(match serde_saphyr::from_str::<Pipeline>(text) {
+            Ok(settings) => Ok((namespace, settings)),
+            Err(error) => {
+                let problem = format!("{}: {}", Pipeline::KEY, first_line(&error.to_string()));
+                Err(LookupError::Unusable { namespace, problem })
+            }
+        })
+    };
+    of_controllers(client, controller).await.into_iter().filter_map(read).collect()
+}
+
+/// Returns the ConfigMaps of the controllers in a `controller` namespace, or otherwise in all namespaces, each with its namespace. The result
+/// is never empty.
+async fn of_controllers(client: &Client, controller: Option<&str>) -> Vec<Result<(String, ConfigMap), LookupError>> {
     let namespace = match controller {
         Some(controller) => controller,
         None => match objects(client).await {
             Ok(objects) if objects.is_empty() => return vec![Err(LookupError::NoInstallation)],
-            Ok(objects) => return objects.iter().map(read).collect(),
+            Ok(objects) => return objects.into_iter().map(|o| Ok((o.namespace().unwrap_or_default(), o))).collect(),
             Err(kube::Error::Api(status)) if status.code == 403 => DEFAULT_NAMESPACE,
             Err(error) => return vec![Err(LookupError::Unlisted(chain(&error)))],
         },
     };
-    vec![object(client, namespace).await.and_then(|object| Versions::read(namespace, object.data.as_ref()))]
+    vec![object(client, namespace).await.map(|object| (namespace.to_owned(), object))]
 }
 
 /// Returns the configurations of all dispatchers in the cluster.
@@ -162,6 +189,30 @@ mod tests {
         assert_eq!(found.map(|found| found.namespace), Ok("two".to_owned()));
         let found = find(&client([failure(410)]), None, "team-a").await;
         assert!(matches!(found, Err(LookupError::Unlisted(_))), "it was the first page: {found:?}");
+    }
+
+    #[tokio::test]
+    async fn settings_of_pipeline_controllers_are_read_also_from_another_version() {
+        let found = async |data: Value| {
+            let items = json!([{"metadata": {"name": NAME, "namespace": "a"}, "data": data}]);
+            let list = json!({"apiVersion": "v1", "kind": "ConfigMapList", "metadata": {}, "items": items});
+            pipelines(&client([(200, list)]), None).await
+        };
+        let old = "version: 0.1.0\nwatchNamespaces: [team-a]\nclusterName: in-cluster\nnoCrossNamespaceRefs: true\n\
+                   allowInsecureClusters: false\n";
+        for (text, follow) in [
+            (old.to_owned(), vec![]),
+            (format!("{old}follow: [kustomizations]\nlater: 1\n"), vec!["kustomizations".to_owned()]),
+        ] {
+            let all = found(json!({(Pipeline::KEY): text})).await;
+            let [Ok((namespace, settings))] = &all[..] else { panic!("{all:?}") };
+            assert_eq!((namespace.as_str(), &settings.follow), ("a", &follow));
+            assert!(settings.no_cross_namespace_refs && settings.watch_namespaces == ["team-a"]);
+        }
+        assert!(found(json!({(Dispatch::KEY): "version: 0.1.0"})).await.is_empty());
+        let all = found(json!({(Pipeline::KEY): "["})).await;
+        assert!(matches!(&all[..], [Err(LookupError::Unusable { .. })]), "{all:?}");
+        assert_eq!(pipelines(&client([failure(403)]), Some("b")).await, [Err(LookupError::NoConfigMap("b".to_owned()))]);
     }
 
     #[tokio::test]

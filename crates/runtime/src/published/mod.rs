@@ -2,7 +2,7 @@
 //!
 //! In: the settings with which a controller was started, and its Lease. Out: one ConfigMap in its namespace ([`NAME`], with the label
 //! [`LABEL`]). The leader writes it when its content differs ([`publish_while_leader()`]), and the command line reads it ([`find()`],
-//! [`versions()`]).
+//! [`pipelines()`], [`versions()`]).
 //! It contains no secrets: no proxy, no headers, no credentials.
 //!
 //! Each controller publishes its own settings ([`Dispatch`], [`Pipeline`]), with its own key and field manager. So two processes with
@@ -17,7 +17,7 @@ use relaybook_api::group;
 use serde::{Deserialize, Serialize};
 
 pub use choose::{Installation, LookupError};
-pub use find::{all, find, versions};
+pub use find::{all, find, pipelines, versions};
 pub use keep::{Entry, publish_while_leader};
 pub use versions::Versions;
 
@@ -49,7 +49,7 @@ pub struct Dispatch {
     pub page_url: Option<String>,
 }
 
-/// The settings of the pipeline controller.
+/// The settings of the pipeline controller. Fields that a later version adds are optional, too.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Pipeline {
@@ -63,6 +63,9 @@ pub struct Pipeline {
     pub no_cross_namespace_refs: bool,
     /// Whether kubeconfigs of remote clusters without verified TLS are accepted.
     pub allow_insecure_clusters: bool,
+    /// The kinds of which every object has a pipeline, as `--follow` names them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub follow: Vec<String>,
 }
 
 impl Dispatch {

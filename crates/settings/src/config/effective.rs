@@ -39,7 +39,7 @@ pub struct EffectiveNotification {
     pub sending: Result<Sending, Problem>,
     /// Whether its deliveries are suspended. Changes are recorded, but nothing is sent.
     pub suspend: bool,
-    /// Order, retries, rate and retention of deliveries. It is valid even if the rest is not, because a waiting delivery still ages.
+    /// Order, retries, rate and retention of deliveries. It is valid even if the rest is not, because a pending delivery still ages.
     pub delivery: Delivering,
 }
 

@@ -26,6 +26,7 @@ pub use problem::{Missing, Problem};
 pub use relaybook_api::values::nearest::nearest;
 pub use resolve::delivering::{Delivering, Rate, Retain, Retry};
 pub use resolve::given::{Given, Text};
+pub use resolve::marking::Marking;
 pub use resolve::path::note as url_note;
 pub use resolve::sending::{Address, Destination, Rendered, Sending};
 pub use resolve::template::config_maps;

@@ -12,6 +12,7 @@ use super::escape::context::EscapeContext;
 use super::lang::commits::needs_commit;
 use super::lang::compile;
 use super::lang::eval::Program;
+use super::lang::test_field::reads_test;
 use super::shared::{BodyKey, Shared};
 use super::{MAX_BODY, Parameters, Values};
 
@@ -57,6 +58,12 @@ impl Body {
     #[must_use]
     pub fn needs_commit(&self, parameters: &Parameters) -> bool {
         needs_commit(&self.0.program, parameters)
+    }
+
+    /// Whether any branch uses the field `test`, or a parameter that uses it.
+    #[must_use]
+    pub fn reads_test(&self, parameters: &Parameters) -> bool {
+        reads_test(&self.0.program, &parameters.seen_with(self.1))
     }
 
     /// Renders the body for one transition, with at most [`MAX_BODY`] bytes.

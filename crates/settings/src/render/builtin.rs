@@ -35,6 +35,8 @@ pub struct Metadata {
     /// Transitions that it cannot report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreported: Option<Unreported>,
+    /// How a test differs from the truth.
+    pub test: TestMark,
     /// HTTP method.
     #[serde(default)]
     pub method: Method,
@@ -78,6 +80,57 @@ pub struct Unreported {
     pub types: Vec<TransitionType>,
     /// The reason, as the end of a sentence.
     pub because: String,
+}
+
+/// How a request of a test differs from the truth. In the file it is a mapping with `mark` or `acts`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "TestFields", into = "TestFields")]
+pub enum TestMark {
+    /// The receiver can see that it is a test, and no real state changes.
+    Mark {
+        /// How it can see that, as the end of a sentence.
+        how: String,
+        /// Whether a second request, with the type that ends the state of the first one, closes the alert of the test.
+        resolves: bool,
+    },
+    /// The receiver acts on each request: "a test would …".
+    Acts(String),
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct TestFields {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mark: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    resolves: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    acts: Option<String>,
+}
+
+impl TryFrom<TestFields> for TestMark {
+    type Error = &'static str;
+
+    fn try_from(fields: TestFields) -> Result<Self, Self::Error> {
+        match fields {
+            TestFields { mark: Some(how), resolves, acts: None } => {
+                Ok(Self::Mark { how, resolves: resolves.unwrap_or_default() })
+            }
+            TestFields { mark: None, resolves: None, acts: Some(what) } => Ok(Self::Acts(what)),
+            _ => Err("set mark, with or without resolves, or acts"),
+        }
+    }
+}
+
+impl From<TestMark> for TestFields {
+    fn from(test: TestMark) -> Self {
+        match test {
+            TestMark::Mark { how, resolves } => {
+                Self { mark: Some(how), resolves: Some(resolves).filter(|resolves| *resolves), acts: None }
+            }
+            TestMark::Acts(what) => Self { mark: None, resolves: None, acts: Some(what) },
+        }
+    }
 }
 
 fn json() -> String {
@@ -259,6 +312,27 @@ mod tests {
                 assert!(path.starts_with('/'), "{shown}: a path begins with a slash");
                 let url = format!("https://example.com{path}");
                 UrlTemplate::compile(&url, &parameters).unwrap_or_else(|e| panic!("{shown}, path: {e}"));
+            }
+        }
+    }
+
+    #[test]
+    fn a_test_has_a_mark_or_acts() {
+        let mark = |resolves| TestMark::Mark { how: "a".to_owned(), resolves };
+        for (yaml, expected) in [
+            ("mark: a", Some(mark(false))),
+            ("{mark: a, resolves: true}", Some(mark(true))),
+            ("acts: a", Some(TestMark::Acts("a".to_owned()))),
+            ("{mark: a, acts: a}", None),
+            ("{acts: a, resolves: true}", None),
+            ("{mark: a, how: a}", None),
+            ("{}", None),
+        ] {
+            let found: Option<TestMark> = serde_saphyr::from_str(yaml).ok();
+            assert_eq!(found, expected, "{yaml}");
+            if let Some(found) = found {
+                let again: TestMark = serde_json::from_value(serde_json::to_value(&found).unwrap()).unwrap();
+                assert_eq!(again, found, "{yaml}");
             }
         }
     }

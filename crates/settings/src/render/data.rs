@@ -77,6 +77,9 @@ pub struct Data {
     pub coalesced: bool,
     /// Number of earlier transitions of this subject that were not sent because this one replaces them.
     pub superseded: i64,
+    /// Whether it is a test that a user has requested. All data as one object contain this field only in a test. Conditions cannot use it.
+    #[serde(skip_serializing_if = "is_false")]
+    pub test: bool,
     /// The notification that reports the transition.
     pub notification: NotificationData,
     /// Name of the subject that no other subject has, in any installation with its own name of the local cluster. Conditions cannot use it.
@@ -165,6 +168,9 @@ pub struct SubjectData {
     pub kind: SubjectKind,
     /// Its displayed name. For a target it is the name of the target, for a cluster `NAMESPACE.NAME`.
     pub name: String,
+    /// For a target whose name contains that of its application object: the name of the application object, unless the pipeline has the same
+    /// name. Otherwise empty.
+    pub app: String,
 }
 
 /// The target of a transition.
@@ -219,7 +225,11 @@ impl Data {
                 labels: Arc::clone(labels),
                 annotations: Arc::clone(annotations),
             },
-            subject: SubjectData { kind: spec.subject.kind, name: spec.subject.name.clone() },
+            subject: SubjectData {
+                kind: spec.subject.kind,
+                name: spec.subject.name.clone(),
+                app: app(&spec.subject, &spec.pipeline_ref.name),
+            },
             environment: environment(&spec.subject),
             target: TargetData::new(&spec.subject, &spec.pipeline_ref.namespace),
             promotion: PromotionData::new(spec),
@@ -233,6 +243,7 @@ impl Data {
             drifted: spec.to.drifted,
             coalesced: spec.coalesced,
             superseded: 0,
+            test: spec.test,
             notification: NotificationData { name: spec.notification.clone(), namespace: notification_namespace.to_owned() },
             context: String::new(),
             link: String::new(),
@@ -260,6 +271,11 @@ impl Data {
             ..self
         }
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 /// Returns the human-readable message. For a promotion it is a sentence about the promotion. For a deployed workload the recorded message is
@@ -299,6 +315,11 @@ fn environment(subject: &Subject) -> String {
         SubjectKind::Target => subject.environment.clone(),
         SubjectKind::Cluster | SubjectKind::Pipeline => String::new(),
     }
+}
+
+/// Returns the application object by which a target differs from others of its pipeline.
+fn app(subject: &Subject, pipeline: &str) -> String {
+    subject.own_app().filter(|app| *app != pipeline).unwrap_or_default().to_owned()
 }
 
 impl TargetData {
@@ -418,6 +439,27 @@ mod tests {
             coalesced: true,
             due: None,
             error: None,
+            test: false,
+        }
+    }
+
+    #[test]
+    fn a_subject_names_the_application_by_which_its_target_differs_from_others() {
+        for (name, app, expected) in [
+            ("prod/in-cluster/argocd/shop-eu", "shop-eu", "shop-eu"),
+            ("prod/in-cluster/argocd/shop", "shop", ""),
+            ("prod/in-cluster/argocd", "shop-eu", ""),
+            // A Bundle of Fleet.
+            ("prod/in-cluster/shop-web", "shop-web", "shop-web"),
+        ] {
+            let app = AppObject { name: app.to_owned(), ..AppObject::default() };
+            let (namespace, cluster) = ("argocd".to_owned(), "in-cluster".to_owned());
+            let target = SubjectTarget { namespace, cluster, app, ..SubjectTarget::default() };
+            let mut spec = spec(TransitionType::Deployed, None, "1", "");
+            (spec.pipeline_ref.name, spec.subject.name) = ("shop".to_owned(), name.to_owned());
+            (spec.subject.environment, spec.subject.target) = ("prod".to_owned(), Some(target));
+            let data = Data::new("i", &spec, &Texts::default(), &Texts::default(), "ns");
+            assert_eq!(data.subject.app, expected, "{name}");
         }
     }
 
@@ -428,6 +470,28 @@ mod tests {
         let data = Data::new("i", &spec, &labels, &Texts::default(), "ns");
         assert_eq!((data.target.app.kind.as_str(), data.pipeline.labels["team"].as_str()), ("", "a"));
         assert!(data.coalesced && data.notification.namespace == "ns");
+    }
+
+    #[test]
+    fn the_whole_data_contain_the_field_test_only_in_a_test() {
+        let render = |test: bool, source: &str| {
+            let data = Data { test, ..Data::sample(TransitionType::Deployed) };
+            super::super::Body::compile("text/plain", source, &super::super::Parameters::default())
+                .and_then(|body| body.render(&data.values()))
+                .unwrap()
+        };
+        for (test, source, expected) in [
+            (false, "{{#if test}}TEST {{/if}}a", "a"),
+            (true, "{{#if test}}TEST {{/if}}a", "TEST a"),
+            (false, "{{test}} {{json test}} {{#with target}}{{@root.test}}{{/with}}", "false false false"),
+            (true, "{{test}} {{json test}} {{#with target}}{{@root.test}}{{/with}}", "true true true"),
+        ] {
+            assert_eq!(render(test, source), expected, "{source}");
+        }
+        assert!(!render(false, "{{json @root}}").contains("\"test\""));
+        assert!(render(true, "{{json @root}}").contains("\"test\":true"));
+        let test = DeliverySpec { test: true, ..spec(TransitionType::Failed, None, "", "") };
+        assert!(Data::new("i", &test, &Texts::default(), &Texts::default(), "ns").test);
     }
 
     #[test]

@@ -26,10 +26,12 @@ mod source;
 mod url;
 
 pub use body::Body;
-pub use builtin::{BuiltinTemplate, Credentials, CredentialsKind, Declared, Example, Limit, Metadata, Unreported, builtin};
+pub use builtin::{
+    BuiltinTemplate, Credentials, CredentialsKind, Declared, Example, Limit, Metadata, TestMark, Unreported, builtin,
+};
 pub use data::parameters::{Hidden, Parameters, Visibility};
 pub use data::promotion::PromotionData;
-pub use data::sample::SampleContext;
+pub use data::sample::{SampleContext, observed};
 pub use data::values::Values;
 pub use data::{ClusterData, Data, NotificationData, PipelineData, Severity, SubjectData, TargetData, Texts};
 pub use error::{Position, RenderError, join_messages};

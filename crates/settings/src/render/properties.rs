@@ -32,6 +32,7 @@ fn everywhere(text: &str) -> Data {
         &mut data.pipeline.uid,
         &mut data.environment,
         &mut data.subject.name,
+        &mut data.subject.app,
         &mut data.target.name,
         &mut data.target.namespace,
         &mut data.target.cluster.name,

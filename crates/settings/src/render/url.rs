@@ -10,6 +10,7 @@ use super::escape::context::EscapeContext;
 use super::lang::commits::{needs_commit, needs_source};
 use super::lang::compile;
 use super::lang::eval::{Output, Program};
+use super::lang::test_field::reads_test;
 use super::{MAX_LINE, Parameters, Values};
 
 /// The compiled template of a URL. Scheme, host and port are literal, so the origin does not depend on data. A value cannot change the
@@ -64,6 +65,12 @@ impl UrlTemplate {
     #[must_use]
     pub fn needs_source(&self, parameters: &Parameters) -> Option<Vec<String>> {
         needs_source(&self.0.program, parameters)
+    }
+
+    /// Whether any branch uses the field `test`, or a parameter that uses it.
+    #[must_use]
+    pub fn reads_test(&self, parameters: &Parameters) -> bool {
+        reads_test(&self.0.program, &parameters.seen_with(self.0.visibility))
     }
 
     /// Renders the URL for one transition, with at most [`MAX_LINE`] bytes.

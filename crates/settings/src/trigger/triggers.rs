@@ -192,6 +192,11 @@ impl Triggers {
         self.filters().any(|filter| filter.environments.is_some() || filter.clusters.is_some())
     }
 
+    /// Returns the types of the triggers, in their order.
+    pub fn types(&self) -> impl Iterator<Item = TransitionType> {
+        self.0.iter().map(|trigger| trigger.type_)
+    }
+
     /// Whether any trigger has this type, whatever its conditions are.
     #[must_use]
     pub fn mention(&self, type_: TransitionType) -> bool {

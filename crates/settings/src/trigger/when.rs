@@ -66,7 +66,7 @@ pub struct When {
 static SHAPE: LazyLock<Value> = LazyLock::new(|| {
     let mut shape = serde_json::to_value(Data::sample(TransitionType::Deployed)).unwrap_or_default();
     if let Some(fields) = shape.as_object_mut() {
-        // These are known only when a delivery is sent.
+        // Conditions cannot use these.
         for name in LATER {
             fields.remove(name);
         }

@@ -4,7 +4,7 @@ use kube::api::ListParams;
 
 use super::Row;
 use relaybook_api::GROUP;
-use relaybook_api::delivery::PIPELINE_NAMESPACE;
+use relaybook_api::delivery::{PIPELINE_NAMESPACE, TEST_LABEL};
 use relaybook_api::{Outcome, Time};
 
 /// A selection of deliveries. An absent field selects all.
@@ -20,6 +20,8 @@ pub struct Filter {
     pub state: Option<StateFilter>,
     /// Minimum time of the last event; see [`Row::last`].
     pub since: Option<Time>,
+    /// Also those that record tests.
+    pub tests: bool,
 }
 
 /// The state of the deliveries to select.
@@ -64,7 +66,8 @@ impl Filter {
         let label = |name: &str, value: &Option<String>| value.as_ref().map(|value| format!("{GROUP}/{name}={value}"));
         let both = [label("pipeline", &self.pipeline), label("notification", &self.notification)];
         let selector = self.selector.clone().filter(|selector| !selector.trim().is_empty());
-        both.into_iter().flatten().chain(selector).collect::<Vec<_>>().join(",")
+        let no_tests = (!self.tests).then(|| format!("!{TEST_LABEL}"));
+        both.into_iter().flatten().chain(selector).chain(no_tests).collect::<Vec<_>>().join(",")
     }
 
     /// Returns the field selector for the API server. A delivery without an outcome has an empty value there.
@@ -136,8 +139,10 @@ mod tests {
             notification: Some("chat".to_owned()),
             state: Some(StateFilter::Settled(Outcome::Parked)),
             since: None,
+            tests: true,
         };
         assert_eq!(filter.labels(), "relaybook.dev/pipeline=shop,relaybook.dev/notification=chat,team in (a,b)");
-        assert_eq!((filter.fields().as_str(), Filter::default().labels().as_str()), ("status.outcome=Parked", ""));
+        let all = Filter::default();
+        assert_eq!((filter.fields().as_str(), all.labels().as_str()), ("status.outcome=Parked", "!relaybook.dev/test"));
     }
 }

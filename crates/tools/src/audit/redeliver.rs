@@ -16,6 +16,9 @@ pub enum RedeliverError {
     /// The delivery is pending.
     #[error("delivery {0} is pending; only settled deliveries can be sent again")]
     Pending(String),
+    /// It is a test.
+    #[error("delivery {0} is a test, which is sent once; request a new one with `relaybook test`")]
+    Test(String),
     /// The API server refused the call, or the call failed.
     #[error("delivery {0} cannot be sent again")]
     Api(String, #[source] Box<kube::Error>),
@@ -39,6 +42,9 @@ pub async fn redeliver(
         }
         error => failed(error),
     })?;
+    if found.spec.test {
+        return Err(RedeliverError::Test(name.to_owned()));
+    }
     if found.status.is_none_or(|status| status.outcome.is_none()) {
         return Err(RedeliverError::Pending(name.to_owned()));
     }

@@ -24,6 +24,9 @@ pub struct Row {
     /// The transition.
     #[serde(rename = "type")]
     pub type_: TransitionType,
+    /// Whether it is a test that a user has requested.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub test: bool,
     /// The revision that the transition is about.
     pub revision: String,
     /// How the delivery ended. `None` while it is pending; JSON output shows this as `Pending`.
@@ -67,6 +70,7 @@ impl From<Delivery> for Row {
             notification: spec.notification,
             subject: spec.subject.name,
             type_: spec.type_,
+            test: spec.test,
             revision: spec.to.revision,
             outcome: status.outcome,
             answer: answer(&status),
@@ -90,6 +94,13 @@ impl Row {
     #[must_use]
     pub fn last(&self) -> Option<Time> {
         self.recorded.max(self.last_attempt).max(self.settled)
+    }
+
+    /// Returns the type for people, which says whether it is a test.
+    #[must_use]
+    pub fn kind(&self) -> String {
+        let test = if self.test { " (test)" } else { "" };
+        format!("{}{test}", self.type_.as_str())
     }
 
     /// Returns `Pending`, or the outcome.

@@ -1,10 +1,15 @@
-//! Checks an installation: CRDs, permissions, controllers that act, versions, the global configuration, objects, readiness.
+//! Checks an installation: CRDs, permissions, controllers that act, versions, the global configuration, objects, readiness. [`pre`] checks a
+//! cluster before an installation.
 //!
 //! In: an API server, the settings of the controllers ([`Installation`]), the account whose permissions are checked ([`Account`]), the URL
 //! of the readiness probe. Out: a [`Finding`] for each check. Nothing is changed.
 
+mod before;
+mod created;
+mod endpoints;
 pub mod needs;
 mod objects;
+pub mod pre;
 mod probe;
 
 use futures::{StreamExt as _, stream};
@@ -56,6 +61,10 @@ impl Finding {
 
     const fn failed(what: String, why: String) -> Self {
         Self { level: Some(Level::Problem), what, why, remedy: String::new() }
+    }
+
+    const fn problem(what: String, why: String, remedy: String) -> Self {
+        Self { level: Some(Level::Problem), what, why, remedy }
     }
 
     const fn warning(what: String, why: String, remedy: String) -> Self {

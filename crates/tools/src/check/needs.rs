@@ -55,7 +55,7 @@ pub struct Need {
 }
 
 impl Need {
-    const fn of(group: &'static str, resource: &'static str, verbs: &'static [&'static str]) -> Self {
+    pub(super) const fn of(group: &'static str, resource: &'static str, verbs: &'static [&'static str]) -> Self {
         Self { verbs, group, resource, subresource: None, namespace: None, name: None }
     }
 
@@ -63,7 +63,7 @@ impl Need {
         Self { subresource: Some("status"), ..Self::of(GROUP, resource, &["patch"]) }
     }
 
-    fn within(self, namespace: Option<&str>) -> Self {
+    pub(super) fn within(self, namespace: Option<&str>) -> Self {
         Self { namespace: namespace.map(str::to_owned), ..self }
     }
 

@@ -1,17 +1,25 @@
-//! Checks whether Notifications, pipelines and sets work, as their statuses say. It reads no Secret.
+//! Checks whether Notifications, pipelines and sets work, as their statuses say.
+//!
+//! In: an API server, and the watched namespaces. Out: a warning for each object that does not work. [`endpoints`] adds what no status says.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use kube::Client;
 use kube::api::ListParams;
+use kube::{Client, ResourceExt as _};
 use tokio::time::timeout;
 
-use super::{Finding, Installation};
+use super::{Finding, Installation, endpoints};
 use crate::diagnosis::read::Watchable;
 use crate::diagnosis::{self, Kind, Known, diagnose};
-use relaybook_api::now;
+use relaybook_api::pipeline_set::PipelineSet;
+use relaybook_api::{Notification, Pipeline, now};
+use relaybook_runtime::published::{Installation as Published, find};
 use relaybook_runtime::watch::api_in;
 use relaybook_telemetry::chain;
+
+/// The name of the local cluster if the chart does not set another one.
+const UNNAMED: &str = "in-cluster";
 
 /// Time limit of a list.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -20,25 +28,57 @@ const MOST: u32 = 500;
 /// Maximum number of findings. `relaybook status` shows all.
 const SHOWN: usize = 20;
 
-/// Returns a warning for each object that does not work, and what was not checked.
+/// The objects that were listed.
+#[derive(Default)]
+struct Listed {
+    pipelines: Vec<Pipeline>,
+    notifications: Vec<Notification>,
+    sets: Vec<PipelineSet>,
+    /// What could not be listed, and why.
+    unchecked: Vec<String>,
+}
+
+/// Returns a warning for each object that does not work, and for each endpoint to which nothing can be sent, and what was not checked.
 pub(super) async fn check(client: &Client, installation: &Installation) -> Vec<Finding> {
     let watched = &installation.watch_namespaces;
     let all =
         if watched.is_empty() { vec![None] } else { watched.iter().map(|namespace| Some(namespace.as_str())).collect() };
-    let (mut wrong, mut unchecked) = (Vec::new(), Vec::new());
+    let mut listed = Listed::default();
     for namespace in all {
-        wrong.extend(in_namespace(client, namespace, &mut unchecked).await);
+        list(client, namespace, &mut listed).await;
     }
-    findings(wrong, unchecked)
-}
-
-async fn in_namespace(client: &Client, namespace: Option<&str>, unchecked: &mut Vec<String>) -> Vec<diagnosis::Finding> {
-    let pipelines = page(client, namespace, "pipelines", unchecked).await;
-    let notifications = page(client, namespace, "notifications", unchecked).await;
-    let sets = page(client, namespace, "pipelinesets", unchecked).await;
+    let Listed { pipelines, notifications, sets, unchecked } = listed;
     let known =
         Known { installations: &[], pipelines: &pipelines, sets: &sets, notifications: &notifications, pending: &[] };
-    diagnose(&known, now())
+    let mut all = findings(diagnose(&known, now()), unchecked);
+    let published = find(client, Some(installation.namespace.as_str()), "").await;
+    all.extend(published.as_ref().ok().and_then(|published| cluster_name(published, &pipelines)));
+    all.extend(endpoints::check(client, &notifications, published.as_ref()).await);
+    all
+}
+
+async fn list(client: &Client, namespace: Option<&str>, listed: &mut Listed) {
+    listed.pipelines.extend(page::<Pipeline>(client, namespace, "pipelines", &mut listed.unchecked).await);
+    listed.notifications.extend(page::<Notification>(client, namespace, "notifications", &mut listed.unchecked).await);
+    listed.sets.extend(page::<PipelineSet>(client, namespace, "pipelinesets", &mut listed.unchecked).await);
+}
+
+/// Returns a warning if pipelines have targets on other clusters, and the local one has the name that it has in every cluster.
+fn cluster_name(published: &Published, pipelines: &[Pipeline]) -> Option<Finding> {
+    if published.dispatch.cluster_name != UNNAMED {
+        return None;
+    }
+    let watched = pipelines.iter().filter(|pipeline| published.watches(&pipeline.namespace().unwrap_or_default()));
+    let statuses = watched.filter_map(|pipeline| pipeline.status.as_ref());
+    let others: BTreeSet<_> =
+        statuses.flat_map(|status| &status.clusters).map(|cluster| cluster.cluster_ref.full_name()).collect();
+    (!others.is_empty()).then(|| {
+        let count = others.len();
+        let those = if count == 1 { "1 other cluster has".to_owned() } else { format!("{count} other clusters have") };
+        let why = format!("messages call the local cluster {UNNAMED}, and {those} targets");
+        let remedy = "set `clusterName` of the chart to a name by which people know this cluster".to_owned();
+        Finding::warning("name of the local cluster".to_owned(), why, remedy)
+    })
 }
 
 /// Lists at most 500 objects.
@@ -83,8 +123,47 @@ fn findings(wrong: Vec<diagnosis::Finding>, unchecked: Vec<String>) -> Vec<Findi
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::diagnosis::Level;
+    use relaybook_runtime::published::Dispatch;
+
+    #[test]
+    fn several_clusters_need_a_name_for_the_local_one() {
+        let published = |name: &str, watch: &[&str]| Published {
+            namespace: "own".to_owned(),
+            dispatch: Dispatch {
+                version: "0.1.0".to_owned(),
+                watch_namespaces: watch.iter().map(ToString::to_string).collect(),
+                cluster_name: name.to_owned(),
+                config_map: "relaybook-config".to_owned(),
+                allow_http: false,
+                allow_destinations: Vec::new(),
+                deny_destinations: Vec::new(),
+                page_url: None,
+            },
+        };
+        let pipeline = |clusters: &[&str]| -> Pipeline {
+            let cluster = |name: &&str| json!({"clusterRef": {"kind": "Secret", "name": name}, "reachable": true});
+            let clusters: Vec<_> = clusters.iter().map(cluster).collect();
+            let metadata = json!({"name": "web", "namespace": "team-a"});
+            let status = json!({"clusters": clusters});
+            serde_json::from_value(json!({"metadata": metadata, "spec": {"environments": []}, "status": status})).unwrap()
+        };
+        let why = |published: &Published, clusters: &[&str]| {
+            cluster_name(published, &[pipeline(clusters), pipeline(clusters)]).map(|finding| finding.why)
+        };
+        let begin = "messages call the local cluster in-cluster, and";
+        let unnamed = published("in-cluster", &[]);
+        assert_eq!(why(&unnamed, &["eu"]), Some(format!("{begin} 1 other cluster has targets")));
+        assert_eq!(why(&unnamed, &["eu", "us"]), Some(format!("{begin} 2 other clusters have targets")));
+        for (published, clusters) in
+            [(unnamed, &[][..]), (published("eu-1", &[]), &["eu"]), (published("in-cluster", &["team-b"]), &["eu"])]
+        {
+            assert_eq!(why(&published, clusters), None);
+        }
+    }
 
     #[test]
     fn objects_that_do_not_work_are_warnings_and_bounded() {

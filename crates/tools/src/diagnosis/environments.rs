@@ -3,7 +3,7 @@
 use kube::ResourceExt as _;
 use serde::Serialize;
 
-use relaybook_api::pipeline::{EnvironmentStatus, LastSent, TargetStatus};
+use relaybook_api::pipeline::{EnvironmentStatus, GeneratedTarget, LastSent, TargetStatus};
 use relaybook_api::values::refs::ClusterRef;
 use relaybook_api::{LogSubject, Pipeline, Status, Time};
 
@@ -124,14 +124,15 @@ pub fn targets(pipeline: &Pipeline) -> Vec<TargetRow> {
     let of_each = environments.flat_map(|environment| {
         let mut targets: Vec<_> = environment.targets.iter().collect();
         targets.sort_by_key(|target| target.status.badness());
-        targets.into_iter().map(|target| target_row(&environment.name, target))
+        targets.into_iter().map(move |target| target_row(pipeline, &environment.name, target))
     });
     of_each.collect()
 }
 
-fn target_row(environment: &str, target: &TargetStatus) -> TargetRow {
+fn target_row(pipeline: &Pipeline, environment: &str, target: &TargetStatus) -> TargetRow {
     let (app, (revision, runs)) = (&target.cluster_app_ref, revisions(target));
-    let generated = target.generated.as_ref().map(|generated| generated.cluster.clone());
+    let generated = target.generated.as_ref().filter(|generated| names_cluster(pipeline, environment, generated));
+    let generated = generated.map(|generated| generated.cluster.clone());
     let cluster = generated.or_else(|| app.cluster_ref.as_ref().map(ClusterRef::full_name)).unwrap_or_default();
     TargetRow {
         environment: environment.to_owned(),
@@ -144,6 +145,15 @@ fn target_row(environment: &str, target: &TargetStatus) -> TargetRow {
         since: target.last_transition_time,
         message: target.message.clone(),
     }
+}
+
+/// Whether the recorded cluster of a target is that of Fleet, or is read from its object. Otherwise it is the one that contains the object.
+/// An Application of Argo CD can deploy to another one.
+fn names_cluster(pipeline: &Pipeline, environment: &str, generated: &GeneratedTarget) -> bool {
+    let environment = pipeline.spec.environments.iter().find(|one| one.name == environment);
+    let entry = environment.zip(usize::try_from(generated.from).ok()).and_then(|(of, from)| of.targets_from.get(from));
+    let objects = entry.and_then(|entry| entry.objects.as_ref());
+    generated.fleet_cluster.is_some() || objects.is_some_and(|objects| objects.cluster.is_some())
 }
 
 /// Returns the revision that the status of a target is about, and the one that runs, if it is another one.
@@ -208,5 +218,23 @@ mod tests {
         let told: Vec<_> = rows.iter().map(|row| (row.status, row.revision.as_str(), row.runs.as_str())).collect();
         assert_eq!(told, [(Status::Failed, "1", ""), (Status::InProgress, "2", ""), (Status::Current, "2", "")]);
         assert_eq!((rows[0].app.as_str(), rows[0].target_namespace.as_str()), ("Deployment web", "y"));
+    }
+
+    #[test]
+    fn a_selected_object_has_a_cluster_only_if_its_cluster_is_known() {
+        let of = |objects: Value, cluster: &str, fleet: Value| {
+            let mut target = target("Current", "1", "1");
+            target["generated"] = json!({"from": 0, "name": "prod/c/y/web", "cluster": cluster, "fleetCluster": fleet});
+            let mut pipeline = pipeline("a", &[target]);
+            let environment = json!({"name": "prod", "targetsFrom": [{"objects": objects}]});
+            pipeline.spec.environments = vec![serde_json::from_value(environment).unwrap()];
+            targets(&pipeline).remove(0).cluster
+        };
+        let objects = json!({"apiVersion": "argoproj.io/v1alpha1", "kind": "Application"});
+        let mut named = objects.clone();
+        named["cluster"] = json!(".spec.destination.name");
+        assert_eq!(of(objects.clone(), "in-cluster", Value::Null), "");
+        assert_eq!(of(named, "eu-1", Value::Null), "eu-1");
+        assert_eq!(of(objects, "fleet.eu-1", json!({"namespace": "fleet", "name": "eu-1"})), "fleet.eu-1");
     }
 }

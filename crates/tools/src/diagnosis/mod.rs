@@ -19,6 +19,7 @@ use relaybook_api::{Notification, Pipeline, Time};
 use crate::audit::Row;
 pub use environments::{EnvironmentRow, TargetRow, environments, targets};
 pub use installation::Installation;
+pub use notifications::GLOBAL as GLOBAL_CONFIG_INVALID;
 
 /// How bad a finding is. The first is the worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -95,6 +96,10 @@ pub fn diagnose(known: &Known<'_>, now: Time) -> Vec<Finding> {
     all.extend(of_pipelines.chain(of_sets));
     all.extend(pipelines::of_clusters(known.pipelines));
     all.extend(notifications::without_object(known.notifications, known.pending, now));
+    sorted(all)
+}
+
+fn sorted(mut all: Vec<Finding>) -> Vec<Finding> {
     all.sort();
     all.dedup();
     all
@@ -102,6 +107,10 @@ pub fn diagnose(known: &Known<'_>, now: Time) -> Vec<Finding> {
 
 /// How long a new object may be without a status, in seconds.
 const NEW: i64 = 120;
+/// The reason of something that no controller has done.
+const NOT_PROCESSED: &str = "NotProcessed";
+/// What a person can do about it.
+const SEE_CONTROLLERS: &str = "`relaybook check` shows whether a controller acts, and which namespaces it watches";
 
 /// Returns a finding for an object that no controller has processed, unless it is new.
 fn unprocessed(kind: Kind, metadata: &ObjectMeta, now: Time) -> Option<Finding> {
@@ -111,9 +120,9 @@ fn unprocessed(kind: Kind, metadata: &ObjectMeta, now: Time) -> Option<Finding> 
         kind,
         namespace: metadata.namespace.clone().unwrap_or_default(),
         name: metadata.name.clone().unwrap_or_default(),
-        reason: "NotProcessed".to_owned(),
+        reason: NOT_PROCESSED.to_owned(),
         message: format!("no controller has processed it since {}", age(created, now)),
-        remedy: "`relaybook check` shows whether a controller acts, and which namespaces it watches".to_owned(),
+        remedy: SEE_CONTROLLERS.to_owned(),
         since: Some(created),
     })
 }
@@ -122,6 +131,29 @@ fn unprocessed(kind: Kind, metadata: &ObjectMeta, now: Time) -> Option<Finding> 
 #[must_use]
 pub fn of_installation(installation: &Installation) -> Vec<Finding> {
     installation::findings(installation).collect()
+}
+
+/// Returns what is wrong with a pipeline, the worst first. Also what its Notifications say about themselves.
+#[must_use]
+pub fn of_pipeline(pipeline: &Pipeline, now: Time) -> Vec<Finding> {
+    sorted(pipelines::findings(pipeline, &[], now))
+}
+
+/// Returns what is wrong with a Notification, the worst first.
+#[must_use]
+pub fn of_notification(notification: &Notification, now: Time) -> Vec<Finding> {
+    sorted(notifications::findings(notification, &[], now))
+}
+
+/// Returns what is wrong with the notifications without an object that these deliveries wait for.
+#[must_use]
+pub fn of_pending(pending: &[Row], now: Time) -> Vec<Finding> {
+    sorted(notifications::without_object(&[], pending, now))
+}
+
+/// Returns what a person can do about a reason, for an object.
+pub(crate) fn remedy_of(reason: &str, namespace: &str, name: &str) -> String {
+    remedy::of(reason, &remedy::Place { namespace, name })
 }
 
 /// Returns the time since then in its largest unit, such as `90s`, `15m`, `7h` or `3d`.
@@ -191,7 +223,7 @@ mod tests {
 
     #[test]
     fn what_is_well_is_no_finding() {
-        let ready = condition("Ready", "True", "Configured", "Configuration is valid; future changes will be sent");
+        let ready = condition("Ready", "True", "Configured", "Configuration is valid");
         let delivering = condition("Delivering", "True", "Delivering", "no lane is blocked");
         assert!(of_notification(&json!({}), &conditions(&[ready, delivering])).is_empty());
         let observed = condition("Ready", "True", "Observed", "2 of 2 targets are ready");

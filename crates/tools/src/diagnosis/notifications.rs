@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kube::ResourceExt as _;
 
 use super::remedy::{self, Place};
-use super::{Finding, Kind, Level, age, unprocessed};
+use super::{Finding, Kind, Level, NOT_PROCESSED, SEE_CONTROLLERS, age, unprocessed};
 use crate::audit::Row;
 use relaybook_api::conditions::{Condition, ConditionStatus, DELIVERING, GLOBAL_CONFIG_VALID, REACHABLE, READY, get};
 use relaybook_api::delivery::Reason;
@@ -17,7 +17,7 @@ const WARNINGS: [&str; 2] = [NO_PIPELINE, "TargetsNotReady"];
 const NO_PIPELINE: &str = "NoPipeline";
 
 /// The reason of a global configuration that cannot be used.
-pub(super) const GLOBAL: &str = "GlobalConfigInvalid";
+pub const GLOBAL: &str = "GlobalConfigInvalid";
 /// How long a message of a notification without an object waits before it is a finding.
 const PATIENCE: i64 = 60;
 
@@ -33,20 +33,21 @@ pub(super) fn without_object(all: &[Notification], pending: &[Row], now: Time) -
     let findings = waiting.into_iter().filter_map(|((namespace, name), rows)| {
         let first = rows.iter().min_by_key(|row| (row.reason.is_none(), row.recorded))?;
         let since = rows.iter().filter_map(|row| row.recorded).min()?;
-        let reason = first.reason.clone().unwrap_or_default();
-        if reason.is_empty() && now.duration_since(since).as_secs() < PATIENCE {
-            return None;
-        }
-        let count = i64::try_from(rows.len()).unwrap_or(i64::MAX);
-        let is_suspended = reason == Reason::Suspended.as_str();
+        let waits = waits(i64::try_from(rows.len()).unwrap_or(i64::MAX), since, now)?;
+        let place = Place { namespace, name };
+        let (reason, why, remedy) = match &first.reason {
+            None if now.duration_since(since).as_secs() < PATIENCE => return None,
+            None => (NOT_PROCESSED, "no controller has tried to send".to_owned(), SEE_CONTROLLERS.to_owned()),
+            Some(reason) => (reason.as_str(), first.why(), remedy::of(reason, &place)),
+        };
         Some(Finding {
-            level: if is_suspended { Level::Warning } else { Level::Problem },
+            level: if reason == Reason::Suspended.as_str() { Level::Warning } else { Level::Problem },
             kind: Kind::Notification,
-            remedy: remedy::of(&reason, &Place { namespace, name }),
             namespace: namespace.to_owned(),
             name: name.to_owned(),
-            message: format!("{}: {}", waits(count, since, now)?, first.why()),
-            reason,
+            reason: reason.to_owned(),
+            message: format!("{waits}: {why}"),
+            remedy,
             since: Some(since),
         })
     });

@@ -225,7 +225,11 @@ pub async fn idle(client: &Client, namespace: &str, needed: &[(&str, &'static st
     Ok(acting::idle(&leases(client, namespace).await?, needed, now()))
 }
 
-async fn leases(client: &Client, namespace: &str) -> Result<Vec<Lease>, String> {
+/// Returns all Leases of a namespace. `Err`: why they are not known.
+///
+/// # Errors
+/// The Leases cannot be read, or there are too many.
+pub(crate) async fn leases(client: &Client, namespace: &str) -> Result<Vec<Lease>, String> {
     let api = Api::<Lease>::namespaced(client.clone(), namespace);
     let leases = timeout(DEADLINE, api.list(&ListParams::default().limit(acting::MAX_LEASES))).await;
     let leases = leases.map_err(|_| "the API server does not answer".to_owned())?.map_err(|error| match error {

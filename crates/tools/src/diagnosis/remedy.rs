@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     /// The reasons of states in which nothing is to be done, or that are not conditions.
-    const FINE: [&str; 10] = [
+    const FINE: [&str; 11] = [
         "Observed",
         "Configured",
         "Made",
@@ -130,6 +130,7 @@ mod tests {
         "NotificationGone",
         "NewerPending",
         "LaneFull",
+        "TestInterrupted",
         "NothingSelected",
         "InvalidTarget",
     ];

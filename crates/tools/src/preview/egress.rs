@@ -17,6 +17,11 @@ impl Egress {
         Some(Self(Policy { allow: ranges(allow)?, deny: ranges(deny)?, allow_http: true }))
     }
 
+    /// Returns the policy, with this setting for `http`.
+    pub(crate) fn policy(&self, allow_http: bool) -> Policy {
+        Policy { allow_http, ..self.0.clone() }
+    }
+
     /// Returns why the controller does not send to the address in this URL. A host name is not checked, because names are not resolved
     /// here.
     #[must_use]

@@ -10,7 +10,6 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::defaults::add_defaults;
-use super::laid::status_of;
 use super::{Egress, PreviewError};
 use relaybook_api::delivery::{Family, Reason, SubjectKind};
 use relaybook_api::pipeline::target::{TargetInfo, targets_of};
@@ -19,6 +18,7 @@ use relaybook_core::promotion::policy::policy;
 use relaybook_settings::config::layers::{Folded, Layer, Source, fold, names, of_environment, of_target, of_whole_pipeline};
 use relaybook_settings::config::{Given, Global, Text, is_secret};
 use relaybook_settings::manifests::{effective_notification, has_notification, layers_below};
+use relaybook_settings::render::observed;
 
 const MASK: &str = "******";
 /// The author of a default.
@@ -268,7 +268,7 @@ fn join(groups: &mut Vec<Explained>, one: Option<Explained>) {
 
 /// Returns why the state of a target is currently unknown, from the status of its pipeline.
 fn unobserved(pipeline: &Pipeline, target: &TargetInfo) -> Option<Wrong> {
-    let shown = status_of(pipeline, target).filter(|shown| matches!(shown.status, Status::NotFound | Status::Unknown))?;
+    let shown = observed(pipeline, target).filter(|shown| matches!(shown.status, Status::NotFound | Status::Unknown))?;
     let reason = if shown.status == Status::NotFound { "TargetNotFound" } else { &shown.reason };
     Some(Wrong { reason: reason.to_owned(), message: shown.message.clone() })
 }

@@ -4,7 +4,6 @@ use kube::ResourceExt as _;
 
 use super::PreviewError;
 use relaybook_api::delivery::{Subject, SubjectKind};
-use relaybook_api::pipeline::TargetStatus;
 use relaybook_api::pipeline::target::{TargetInfo, targets_of};
 use relaybook_api::values::refs::ConfigMapKey;
 use relaybook_api::{Notification, NotificationSpec, Pipeline, TransitionType};
@@ -71,24 +70,6 @@ impl LayeredNotification {
         Self::over(own, global, name, notifications, pipeline)
     }
 
-    /// Returns the layers for subjects of a kind at a target, over those below the pipeline. `None`: no notification applies there.
-    pub(super) fn at(
-        below: &[Layer],
-        name: &str,
-        pipeline: &Pipeline,
-        kind: SubjectKind,
-        target: &TargetInfo,
-    ) -> Option<Self> {
-        let (spec, namespace) = (&pipeline.spec, pipeline.namespace().unwrap_or_default());
-        let own = match kind {
-            SubjectKind::Target => of_target(spec, &namespace, name, target),
-            SubjectKind::Environment => of_environment(spec, &namespace, name, target.environment_index),
-            SubjectKind::Cluster | SubjectKind::Pipeline => of_whole_pipeline(spec, &namespace, name).into_iter().collect(),
-        };
-        let layers = [below, &own].concat();
-        has_notification(&layers).then(|| Self { name: name.to_owned(), namespace, layers })
-    }
-
     /// Returns the result of the layers, as users write a spec.
     pub(super) fn spec(&self) -> Result<NotificationSpec, Problem> {
         flatten(&self.layers)
@@ -135,20 +116,6 @@ pub(super) fn place(pipeline: &Pipeline, target: Option<&str>, cluster: &str) ->
         Some(target) => PreviewError::NoTarget { pipeline: pipeline.name_any(), target: target.to_owned(), known },
         None => PreviewError::NoTargets(pipeline.name_any()),
     })
-}
-
-/// Returns the status of a target. `None`: it has not been observed yet.
-#[must_use]
-pub fn status_of<'a>(pipeline: &'a Pipeline, target: &TargetInfo) -> Option<&'a TargetStatus> {
-    let environments = &pipeline.status.as_ref()?.environments;
-    let shown = environments.iter().filter(|e| e.name == target.environment).flat_map(|e| &e.targets);
-    let is = |shown: &&TargetStatus| {
-        let object = &shown.cluster_app_ref;
-        let app = (&object.api_version, &object.kind, &object.name)
-            == (&target.app.api_version, &target.app.kind, &target.app.name);
-        app && object.namespace == target.namespace && object.cluster_ref == target.object_cluster
-    };
-    shown.into_iter().find(is)
 }
 
 #[cfg(test)]

@@ -8,10 +8,8 @@ use kube::api::ListParams;
 use kube::{Api, Client, Resource, ResourceExt as _};
 
 use super::PreviewError;
-use super::laid::{place, status_of};
-use relaybook_api::delivery::PipelineRef;
+use super::laid::place;
 use relaybook_api::global::KEY;
-use relaybook_api::pipeline::target::TargetInfo;
 use relaybook_api::values::refs::ConfigMapKey;
 use relaybook_api::{Notification, ObjectName, Pipeline, Promotion};
 use relaybook_promotions::request::command::{ListError, of_pipeline};
@@ -148,31 +146,7 @@ pub fn sample_context(
     notification: &str,
 ) -> Result<SampleContext, PreviewError> {
     let found = place(pipeline, target, cluster)?;
-    let mut context = SampleContext::sample((notification.to_owned(), pipeline.namespace().unwrap_or_default()));
-    context.pipeline = PipelineRef {
-        namespace: pipeline.namespace().unwrap_or_default(),
-        name: pipeline.name_any(),
-        uid: pipeline.uid().unwrap_or_default(),
-    };
-    context.labels.clone_from(pipeline.labels());
-    context.annotations.clone_from(pipeline.annotations());
-    context.subject = found.as_subject();
-    cluster.clone_into(&mut context.cluster);
-    // Nothing is promoted to the first environment.
-    if let Some(before) = found.environment_index.checked_sub(1).and_then(|before| pipeline.spec.environments.get(before)) {
-        context.before.clone_from(&before.name);
-    }
-    if let Some((runs, tried)) = revisions(pipeline, &found) {
-        (context.old, context.new) = (runs, tried);
-    }
-    Ok(context)
-}
-
-/// Returns the current revision of a target, and the revision of its rollout. `None`: the target has not been observed yet.
-fn revisions(pipeline: &Pipeline, target: &TargetInfo) -> Option<(String, String)> {
-    let seen = status_of(pipeline, target)?;
-    let tried = if seen.attempted_revision.is_empty() { &seen.revision } else { &seen.attempted_revision };
-    Some((seen.revision.clone(), tried.clone())).filter(|(_, tried)| !tried.is_empty())
+    Ok(SampleContext::of_target(pipeline, &found, cluster, notification))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! configuration ([`LayeredNotification`]); a [`SampleContext`](relaybook_settings::render::SampleContext) with sample data.
 //! Out: [`Preview`]s, with all possible credentials masked, and a request to the user's own receiver ([`post()`]). A built-in template
 //! becomes a Notification to start from ([`starter()`]) or a page of the documentation ([`page()`]). The request of a recorded delivery is
-//! [`recorded()`]. [`test_sample()`] decides whether a sample may be sent to the real receiver, and [`test_request()`] is its request.
+//! [`recorded()`].
 //! [`explain()`] returns the effective notifications of a pipeline, with the layer that set each field, and [`promotions()`] why a revision is
 //! or is not promoted.
 
@@ -20,20 +20,20 @@ mod promotions;
 mod recorded;
 mod request;
 mod starter;
-mod test_request;
 
 pub use egress::Egress;
 pub use explain::comment;
 pub use explain::{Asked, Explained, Known, covered, explain};
-pub use laid::{LayeredNotification, status_of as observed};
+pub use laid::LayeredNotification;
 pub use manifests::Manifests;
 pub use page::page;
 pub use post::{Posted, post};
 pub use promotions::{ExplainedPromotion, NewestPromotion, promotes, promotions};
 pub use recorded::{Recorded, recorded};
+pub use relaybook_settings::render::observed;
 pub use request::{Preview, previews};
 pub use starter::starter;
-pub use test_request::{AddressedTest, Marked, TestRefusal, TestRequest, TestSample, TestSender, test_request, test_sample};
+pub(crate) use starter::{Chosen, chosen_notification, scalar, usual_secret};
 
 use relaybook_api::{GROUP, ObjectName};
 use relaybook_egress::RequestError;
@@ -121,17 +121,6 @@ pub enum PreviewError {
         /// Why.
         #[source]
         source: Box<kube::Error>,
-    },
-    /// A test would change something, or would not be about anything.
-    #[error(transparent)]
-    Refused(#[from] TestRefusal),
-    /// The address of a request cannot be read.
-    #[error("Notification {name}: {source}")]
-    Address {
-        /// Its name.
-        name: String,
-        /// The problem.
-        source: relaybook_egress::NotSent,
     },
     /// The receiver is unreachable.
     #[error("nothing was sent")]

@@ -6,7 +6,7 @@ use super::request::Preview;
 use super::starter::example;
 use super::{LayeredNotification, PreviewError, previews};
 use relaybook_settings::config::{Given, Global};
-use relaybook_settings::render::{BuiltinTemplate, CredentialsKind, Declared, Limit, SampleContext, Unreported};
+use relaybook_settings::render::{BuiltinTemplate, CredentialsKind, Declared, Limit, SampleContext, TestMark, Unreported};
 
 /// Returns the page as Markdown.
 pub fn page(template: &BuiltinTemplate) -> Result<String, PreviewError> {
@@ -23,6 +23,7 @@ pub fn page(template: &BuiltinTemplate) -> Result<String, PreviewError> {
         let types = types.iter().map(|type_| type_.as_str()).collect::<Vec<_>>().join(" or ");
         let _ = write!(page, "\nIt cannot report {types}: {}.\n", cell(because));
     }
+    let _ = write!(page, "\n**Test:** {}\n", test(&metadata.test));
     let _ = write!(page, "\n## Credentials\n\n{}\n", credentials(template));
     let _ = write!(page, "\n## Example\n\n```yaml\n{}```\n", example(template));
     let _ = write!(page, "\n## Parameters\n\n{}", parameters(&metadata.parameters));
@@ -36,6 +37,17 @@ pub fn page(template: &BuiltinTemplate) -> Result<String, PreviewError> {
     page.push_str("\nTo change what is sent, start from `relaybook templates show ");
     let _ = writeln!(page, "{}`; see [templates](../templates.md).", template.name.as_str());
     Ok(page)
+}
+
+/// Returns how the receiver can see that a request is a test, as sentences.
+fn test(test: &TestMark) -> String {
+    match test {
+        TestMark::Mark { how, resolves: false } => format!("{how}."),
+        TestMark::Mark { how, resolves: true } => format!("{how}. A second request closes the alert of the test."),
+        TestMark::Acts(what) => {
+            format!("the receiver acts on each request. A test would {what}, so it needs a confirmation.")
+        }
+    }
 }
 
 fn credentials(template: &BuiltinTemplate) -> String {
@@ -132,7 +144,9 @@ mod tests {
     fn every_built_in_has_its_page() {
         for name in Builtin::ALL {
             let page = page(builtin(name)).unwrap_or_else(|e| panic!("{}: {e}", name.as_str()));
-            for part in ["# ", "## Credentials", "## Example", "kind: Notification", "## Parameters", "```http"] {
+            for part in
+                ["# ", "**Test:** ", "## Credentials", "## Example", "kind: Notification", "## Parameters", "```http"]
+            {
                 assert!(page.contains(part), "{}: {part}", name.as_str());
             }
         }

@@ -48,6 +48,7 @@ pub async fn post(preview: &Preview, url: &Url) -> Result<Posted, PreviewError> 
             connect_timeout: TIMEOUT,
             hidden: Hidden::default(),
             withhold_answer: false,
+            is_test: false,
         })
         .await;
     let told = told(&attempt);

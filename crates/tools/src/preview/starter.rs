@@ -1,10 +1,31 @@
 //! A built-in template as manifests, either unchanged or as an inline template that users can edit.
+//!
+//! In: a template, and what a person chose for it. Out: YAML.
 
 use std::fmt::Write as _;
 
-use relaybook_api::GROUP;
 use relaybook_api::notification::Method;
+use relaybook_api::{GROUP, TransitionType};
 use relaybook_settings::render::{BuiltinTemplate, CredentialsKind, Declared};
+
+/// What a Notification with a built-in template has, beside the name of the template.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Chosen<'a> {
+    /// Name of the Notification.
+    pub(crate) name: &'a str,
+    /// Its namespace. `None`: the manifest has none.
+    pub(crate) namespace: Option<&'a str>,
+    /// The label that it selects Pipelines by. `None`: it applies to all Pipelines of its namespace.
+    pub(crate) selector: Option<(&'a str, &'a str)>,
+    /// The transitions that it reports.
+    pub(crate) triggers: &'a [TransitionType],
+    /// The URL. Not used if the URL of the receiver is secret.
+    pub(crate) url: &'a str,
+    /// The Secret with the credentials, and the key. Basic credentials have keys of their own.
+    pub(crate) secret: (&'a str, &'a str),
+    /// The parameters that are set, with their values.
+    pub(crate) parameters: &'a [(&'a Declared, &'a str)],
+}
 
 /// Returns a Notification that sends the same requests as the built-in template, with all settings written out. Users can start from it. It
 /// contains no Secret. Its comments give the title, the documentation of the receiver and the meaning of each parameter.
@@ -15,9 +36,10 @@ pub fn starter(template: &BuiltinTemplate) -> String {
     for line in [metadata.title.as_str(), metadata.documentation.as_str()] {
         let _ = writeln!(yaml, "# {line}");
     }
-    yaml.push_str(&head(template));
+    yaml.push_str(&head(template.name.as_str(), None, &metadata.example.triggers));
     yaml.push_str("  endpoint:\n");
-    yaml.push_str(&address(template, metadata.path.as_deref().unwrap_or_default()));
+    let url = example_url(template, metadata.path.as_deref().unwrap_or_default());
+    yaml.push_str(&address(template, &url, usual_secret(template)));
     if metadata.method != Method::Post {
         let _ = writeln!(yaml, "    method: {}", metadata.method.as_str());
     }
@@ -27,60 +49,86 @@ pub fn starter(template: &BuiltinTemplate) -> String {
             let _ = writeln!(yaml, "      {name}: {}", scalar(value));
         }
     }
-    yaml.push_str(&auth(template, true));
+    yaml.push_str(&auth(template, usual_secret(template), true));
     let _ = writeln!(yaml, "  template:\n    inline:\n      contentType: {}", scalar(&metadata.content_type));
     let chomp = if template.body.ends_with('\n') { "|" } else { "|-" };
     let _ = writeln!(yaml, "      body: {chomp}");
     for line in template.body.lines() {
         let _ = writeln!(yaml, "{}", format!("        {line}").trim_end());
     }
-    yaml.push_str(&parameters(&metadata.parameters, |p| {
-        p.default.as_deref().filter(|_| !p.is_required()).or(p.example.as_deref())
-    }));
+    let all: Vec<_> = metadata.parameters.iter().map(|p| (p, starting_value(p))).collect();
+    yaml.push_str(&parameters(&all));
     yaml
+}
+
+/// Returns the default of a parameter, or its example if users must set it.
+fn starting_value(parameter: &Declared) -> &str {
+    let default = parameter.default.as_deref().filter(|_| !parameter.is_required());
+    default.or(parameter.example.as_deref()).unwrap_or_default()
 }
 
 /// Returns the Secret that the example needs, if any, and a Notification that refers to the built-in template.
 pub(super) fn example(template: &BuiltinTemplate) -> String {
     let metadata = &template.metadata;
-    let mut yaml = secret(template);
-    yaml.push_str(&head(template));
+    let required = metadata.parameters.iter().filter(|p| p.is_required());
+    let required: Vec<_> = required.map(|p| (p, p.example.as_deref().unwrap_or_default())).collect();
+    let chosen = Chosen {
+        name: template.name.as_str(),
+        namespace: None,
+        selector: None,
+        triggers: &metadata.example.triggers,
+        url: &example_url(template, ""),
+        secret: usual_secret(template),
+        parameters: &required,
+    };
+    secret(template) + &chosen_notification(template, &chosen)
+}
+
+/// Returns a Notification that refers to the built-in template.
+pub(crate) fn chosen_notification(template: &BuiltinTemplate, chosen: &Chosen<'_>) -> String {
+    let mut yaml = head(chosen.name, chosen.namespace, chosen.triggers);
+    if let Some((label, value)) = chosen.selector {
+        let _ = writeln!(yaml, "  pipelineSelector: {{matchLabels: {{{label}: {}}}}}", scalar(value));
+    }
     yaml.push_str("  endpoint:\n");
-    yaml.push_str(&address(template, ""));
-    yaml.push_str(&auth(template, false));
+    yaml.push_str(&address(template, chosen.url, chosen.secret));
+    yaml.push_str(&auth(template, chosen.secret, false));
     let _ = writeln!(yaml, "  template:\n    builtin: {}", template.name.as_str());
-    let required: Vec<_> = metadata.parameters.iter().filter(|p| p.is_required()).cloned().collect();
-    yaml.push_str(&parameters(&required, |p| p.example.as_deref()));
+    yaml.push_str(&parameters(chosen.parameters));
     yaml
 }
 
-fn head(template: &BuiltinTemplate) -> String {
-    let triggers = &template.metadata.example.triggers;
+fn head(name: &str, namespace: Option<&str>, triggers: &[TransitionType]) -> String {
+    let namespace = namespace.map_or_else(String::new, |namespace| format!("\n  namespace: {}", scalar(namespace)));
     let triggers: String = triggers.iter().flat_map(|t| ["    - type: ", t.as_str(), "\n"]).collect();
     format!(
-        "apiVersion: {GROUP}/v1alpha1\nkind: Notification\nmetadata:\n  name: {}\nspec:\n  triggers:\n{triggers}",
-        template.name.as_str(),
+        "apiVersion: {GROUP}/v1alpha1\nkind: Notification\nmetadata:\n  name: {}{namespace}\nspec:\n  triggers:\n{triggers}",
+        scalar(name),
     )
 }
 
-/// Returns the address of the endpoint. `path` is appended to the URL of the example.
-fn address(template: &BuiltinTemplate, path: &str) -> String {
-    let metadata = &template.metadata;
-    if metadata.credentials.kind == CredentialsKind::Url {
-        return format!("    urlFrom:\n      secretKeyRef: {{name: {}, key: url}}\n", secret_name(template));
+/// Returns the URL of the example, with a path.
+fn example_url(template: &BuiltinTemplate, path: &str) -> String {
+    format!("{}{path}", template.metadata.example.url.trim_end_matches('/'))
+}
+
+/// Returns the address of the endpoint.
+fn address(template: &BuiltinTemplate, url: &str, (name, key): (&str, &str)) -> String {
+    if template.metadata.credentials.kind == CredentialsKind::Url {
+        return format!("    urlFrom:\n      secretKeyRef: {{name: {}, key: {}}}\n", scalar(name), scalar(key));
     }
-    format!("    url: {}\n", scalar(&format!("{}{path}", metadata.example.url.trim_end_matches('/'))))
+    format!("    url: {}\n", scalar(url))
 }
 
 /// Returns the references to credentials. `spelled_out`: with header and scheme, which the built-in template would set.
-fn auth(template: &BuiltinTemplate, spelled_out: bool) -> String {
+fn auth(template: &BuiltinTemplate, (name, key): (&str, &str), spelled_out: bool) -> String {
     let credentials = &template.metadata.credentials;
-    let name = secret_name(template);
+    let (name, key) = (scalar(name), scalar(key));
     match credentials.kind {
         CredentialsKind::Url | CredentialsKind::None => String::new(),
         CredentialsKind::Basic => format!("    auth:\n      basic:\n        secretRef: {{name: {name}}}\n"),
         CredentialsKind::Token => {
-            let mut yaml = format!("    auth:\n      token:\n        secretKeyRef: {{name: {name}, key: token}}\n");
+            let mut yaml = format!("    auth:\n      token:\n        secretKeyRef: {{name: {name}, key: {key}}}\n");
             for (field, value) in [("header", &credentials.header), ("scheme", &credentials.scheme)] {
                 if let Some(value) = value.as_ref().filter(|_| spelled_out) {
                     let _ = writeln!(yaml, "        {field}: {}", scalar(value));
@@ -99,30 +147,31 @@ fn secret(template: &BuiltinTemplate) -> String {
         CredentialsKind::Token => "  token: \"…\"\n".to_owned(),
         CredentialsKind::Basic => "  username: \"…\"\n  password: \"…\"\n".to_owned(),
     };
-    format!("apiVersion: v1\nkind: Secret\nmetadata:\n  name: {}\nstringData:\n{data}---\n", secret_name(template))
+    format!("apiVersion: v1\nkind: Secret\nmetadata:\n  name: {}\nstringData:\n{data}---\n", usual_secret(template).0)
 }
 
-/// Returns the name of the Secret, which is the name of its receiver.
-fn secret_name(template: &BuiltinTemplate) -> &'static str {
+/// Returns the Secret and the key that the documentation uses. The Secret has the name of the receiver.
+pub(crate) fn usual_secret(template: &BuiltinTemplate) -> (&'static str, &'static str) {
     let name = template.name.as_str();
-    name.split_once('-').map_or(name, |(receiver, _)| receiver)
+    let name = name.split_once('-').map_or(name, |(receiver, _)| receiver);
+    (name, if template.metadata.credentials.kind == CredentialsKind::Url { "url" } else { "token" })
 }
 
-fn parameters<'a>(declared: &'a [Declared], value: impl Fn(&'a Declared) -> Option<&'a str>) -> String {
-    if declared.is_empty() {
+fn parameters(all: &[(&Declared, &str)]) -> String {
+    if all.is_empty() {
         return String::new();
     }
     let mut yaml = "    parameters:\n".to_owned();
-    for parameter in declared {
+    for (parameter, value) in all {
         let description = parameter.description.split_whitespace().collect::<Vec<_>>().join(" ");
         let _ = writeln!(yaml, "      # {description}");
-        let _ = writeln!(yaml, "      {}: {}", parameter.name, scalar(value(parameter).unwrap_or_default()));
+        let _ = writeln!(yaml, "      {}: {}", parameter.name, scalar(value));
     }
     yaml
 }
 
 /// Formats a text as a YAML scalar. It has no quotes if every parser reads it as the same text without them.
-fn scalar(text: &str) -> String {
+pub(crate) fn scalar(text: &str) -> String {
     let is_plain = text.starts_with(|c: char| c.is_ascii_alphabetic())
         && !text.ends_with([' ', ':'])
         && !text.contains(": ")
@@ -138,7 +187,6 @@ mod tests {
 
     use super::*;
     use crate::preview::{LayeredNotification, Manifests, Preview, previews};
-    use relaybook_api::TransitionType;
     use relaybook_api::notification::Builtin;
     use relaybook_settings::config::{Given, Global};
     use relaybook_settings::render::{SampleContext, builtin};

@@ -103,7 +103,7 @@ impl Wait {
         let environment = self.environment(pipeline, &begun.environment)?;
         self.check(pipeline, &environment.name)?;
         let unknown = |why: String| Answer::NotYet { now: why.clone(), why };
-        if let Some(why) = known::unprocessed(pipeline) {
+        if let Some(why) = known::unprocessed(pipeline, &environment.name) {
             return Ok(unknown(why));
         }
         let targets = match known::targets(pipeline, environment, &self.asked.revision) {

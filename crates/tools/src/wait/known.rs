@@ -12,7 +12,7 @@ use relaybook_api::pipeline::source::FleetCluster;
 use relaybook_api::pipeline::{ClusterStatus, Environment, TargetStatus};
 use relaybook_api::values::refs::ClusterRef;
 use relaybook_api::{Change, LogSubject, Pipeline, PipelineStatus, Status};
-use relaybook_core::promotion::pair::{is_whole, refused};
+use relaybook_core::promotion::pair::{is_elsewhere, is_whole, refused};
 
 /// What a target has to do with the revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,13 +39,13 @@ pub(super) struct Seen<'a> {
     pub(super) view: View,
 }
 
-/// Returns why the status does not describe the spec.
-pub(super) fn unprocessed(pipeline: &Pipeline) -> Option<String> {
+/// Returns why the status does not describe an environment as the spec has it. A problem of another environment does not count.
+pub(super) fn unprocessed(pipeline: &Pipeline, environment: &str) -> Option<String> {
     let processed = |status: &&PipelineStatus| status.observed_generation == pipeline.metadata.generation;
     let Some(status) = pipeline.status.as_ref().filter(processed) else {
         return Some("the pipeline controller has not processed the spec yet".to_owned());
     };
-    let refused = refused(status)?;
+    let refused = refused(status).filter(|ready| !is_elsewhere(ready, pipeline, environment))?;
     Some(format!("the Pipeline is not ready: {}: {}", name(&refused.reason), message(&refused.message)))
 }
 

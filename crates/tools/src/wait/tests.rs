@@ -444,6 +444,10 @@ fn unknown_states() {
         json!({"status": {"conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": at(0), "reason": reason,
             "message": "twice"}]}})
     };
+    let entry = |message: &str| {
+        json!({"status": {"conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": at(0), "reason": "Forbidden",
+            "message": message}]}})
+    };
     let runs: &[&str] = &["Current 6.7.1"];
     check(vec![
         ("not seen", plain(), vec![s(0, &["Unknown!Current 6.7.1"])], Ends::TimeOver, "ns-1 cannot be observed: no such"),
@@ -476,6 +480,20 @@ fn unknown_states() {
             vec![with(0, runs, ready("DuplicateTarget"))],
             Ends::TimeOver,
             "not ready: DuplicateTarget: twice",
+        ),
+        (
+            "an entry of the environment selects what may not be read",
+            plain(),
+            vec![with(0, runs, entry("dev/targetsFrom[0]: no; prod/targetsFrom[0]: no permission"))],
+            Ends::TimeOver,
+            "not ready: Forbidden: dev/targetsFrom[0]: no; prod/targetsFrom[0]: no permission",
+        ),
+        (
+            "an entry of another environment does",
+            plain(),
+            vec![with(0, runs, entry("dev/targetsFrom[0]: no permission"))],
+            Ends::Runs,
+            "",
         ),
         ("a target elsewhere is missing", plain(), vec![with(0, runs, ready("TargetNotFound"))], Ends::Runs, ""),
         (

@@ -135,7 +135,8 @@ fn before(asked: &Asked, pipeline: &Pipeline, environment: &Environment) -> Opti
     let earlier = &all[..all.iter().position(|other| other.name == environment.name)?];
     let runs = |other: &&Environment| {
         let targets = known::targets(pipeline, other, &asked.revision);
-        targets.is_ok_and(|targets| targets.iter().all(|seen| seen.view == View::Runs))
+        let is_known = known::unprocessed(pipeline, &other.name).is_none();
+        is_known && targets.is_ok_and(|targets| targets.iter().all(|seen| seen.view == View::Runs))
     };
     let found: Vec<_> = earlier.iter().filter(runs).map(|other| name(&other.name)).collect();
     match (earlier, &found[..]) {

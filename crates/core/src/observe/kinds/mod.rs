@@ -1,7 +1,7 @@
 //! Selects the rules for each kind.
 //!
 //! In: an API version and a kind. Out: the [`Rules`] for it, which produce a [`Reading`] of an object. Each kind, or group of kinds with
-//! the same rules, has a file here with its rules and a table of tests: object → observation. `docs/observing.md` explains how to add a
+//! the same rules, has a file here with its rules and a table of tests: object → observation. `docs/contributing/kinds.md` explains how to add a
 //! kind. `status_path`: what a revision path into the status gives.
 
 mod argo;

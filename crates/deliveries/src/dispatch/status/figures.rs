@@ -175,11 +175,11 @@ fn readiness(known: &Known<'_>, old: &NotificationStatus) -> Verdict {
         );
         return (ConditionStatus::True, TARGETS_NOT_READY.to_owned(), message);
     }
-    let message = "Configuration is valid; future changes will be sent".to_owned();
+    let message = "Configuration is valid; changes that match a trigger are recorded".to_owned();
     (ConditionStatus::True, "Configured".to_owned(), message)
 }
 
-/// The condition `Delivering` of a notification that is not ready and has no waiting delivery.
+/// The condition `Delivering` of a notification that is not ready and has no pending delivery.
 fn not_ready() -> Verdict {
     let message = "no lane is blocked, but the next delivery cannot be sent: Ready is False".to_owned();
     (ConditionStatus::Unknown, NOT_READY.to_owned(), message)
@@ -228,7 +228,11 @@ fn count(n: usize) -> i64 {
 pub fn urgent(old: &NotificationStatus, new: &NotificationStatus) -> bool {
     let words = |s: &NotificationStatus| {
         let ready = relaybook_api::conditions::get(&s.conditions, READY);
-        (s.observed_generation, ready.map(|c| (c.status, c.reason.clone())))
+        (
+            s.observed_generation,
+            ready.map(|c| (c.status, c.reason.clone())),
+            s.last_test.as_ref().map(|test| test.id.clone()),
+        )
     };
     words(old) != words(new)
 }

@@ -16,7 +16,7 @@ use super::reach;
 use super::refused::Refusal;
 use super::troubles::{Wrong, all_lack_commits, defined_wrong, lacks_commit, lacks_source};
 use super::written::Last;
-use crate::dispatch::Context;
+use crate::dispatch::{Context, test_send};
 use crate::outbox::PipelineFacts;
 use crate::outbox::send_gate::index::OfTarget;
 use relaybook_api::delivery::is_same_notification;
@@ -142,7 +142,10 @@ fn compute(
         seen: ctx.config.since(&namespace, &name),
         edited: if is_parked { edited(ctx, applied.targets, effective) } else { None },
     };
-    figures::status(old, &known, now())
+    let uid = notification.uid().unwrap_or_default();
+    let requested = test_send::requested(notification);
+    let last_test = ctx.tests.newest(&uid, old.last_test.clone(), requested.as_deref());
+    NotificationStatus { last_test, ..figures::status(old, &known, now()) }
 }
 
 /// Returns what matches nothing: the selector, a trigger of the Notification itself, or the namespaces for which it is a layer.

@@ -128,6 +128,24 @@ pub fn blocked(
     }
 }
 
+/// Decides what the one attempt of a test means.
+#[must_use]
+pub fn tested(before: &DeliveryStatus, attempt: &Attempt, now: Time) -> DeliveryStatus {
+    let mut status = tried(before, attempt);
+    let (outcome, reason) = match classify(&attempt.result, 0) {
+        Verdict::Delivered => (Outcome::Delivered, None),
+        Verdict::Parked { reason } | Verdict::Retry { reason, .. } | Verdict::Again { reason } => {
+            (Outcome::Parked, Some(reason))
+        }
+        Verdict::Blocked { reason } => {
+            status.attempts = before.attempts;
+            (Outcome::Parked, Some(reason))
+        }
+    };
+    settle(&mut status, outcome, reason, now);
+    status
+}
+
 /// Ends a delivery whose recorded data can never be sent, because the trigger's condition or the template fails with these data. The lane
 /// continues with the next delivery.
 #[must_use]

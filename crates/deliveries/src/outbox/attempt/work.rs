@@ -22,6 +22,7 @@ use crate::outbox::send_gate::index::{Gone, PipelineFacts, SendDecision};
 use crate::outbox::send_gate::live_check;
 use crate::outbox::store::delivery_index::DeliveryIndex;
 use crate::outbox::store::journal::Journal;
+use crate::outbox::test_delivery::TestsKept;
 use crate::outbox::trace::Call;
 use relaybook_api::delivery::Reason;
 use relaybook_api::values::permalink::PageUrl;
@@ -64,6 +65,8 @@ pub struct Parts {
     pub tracer: Tracer,
     /// The deliveries that are not recorded yet, with those who wait for that.
     pub direct: Direct,
+    /// The Deliveries of tests, until they are deleted.
+    pub tests_kept: TestsKept,
     /// Limits the concurrent writes of outcomes.
     pub outcomes: NamespaceLimiter,
     /// Limits the concurrent writes of failed attempts that are retried. These writes are not urgent, and a receiver that hangs causes many
@@ -232,7 +235,7 @@ pub async fn attempt(
 
 /// Makes the request on separate threads. Otherwise a receiver with an endless response would occupy the threads that renew the Lease. If
 /// this future is dropped, the request is aborted.
-async fn send_apart(parts: &Parts, outgoing: Outgoing) -> Attempt {
+pub(crate) async fn send_apart(parts: &Parts, outgoing: Outgoing) -> Attempt {
     let sender = parts.sender.clone();
     let request = AbortOnDropHandle::new(parts.sending.spawn(async move { sender.send(outgoing).await }));
     match request.await {

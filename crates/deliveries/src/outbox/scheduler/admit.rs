@@ -230,6 +230,7 @@ impl Engine {
         self.admission.unproven.remove(uid);
         self.admission.undecided.remove(id);
         self.admission.foreign.remove(id);
+        self.parts.tests_kept.gone(id);
         let _ = self.parts.delivery_index.take_own(uid);
     }
 

@@ -312,6 +312,9 @@ impl Engine {
     }
 
     pub(crate) fn seen(&mut self, record: Record) {
+        if record.spec.test {
+            return self.parts.tests_kept.seen(&record);
+        }
         if self.initial_sync.was_deleted(&record.uid) {
             self.parts.delivery_index.deleted_before(&record.id);
             return; // a response or an event from before the deletion

@@ -161,6 +161,21 @@ impl Journal {
         result
     }
 
+    /// Records a test. Returns `None` if an object with its name exists. It does not count for [`Self::is_accepting`].
+    pub async fn create_test(&self, new: &New) -> Result<Option<Record>, JournalError> {
+        let object = object(&name(&new.spec), &new.spec, None);
+        match deadline(self.api(&new.namespace).create(&PostParams::default(), &object)).await {
+            // With older CRDs it would be sent as a real one. The engine deletes it.
+            Ok(stored) if !stored.spec.test => Err(JournalError::StatusDropped),
+            Ok(stored) => {
+                self.metrics.api_write(ApiWrite::DeliveryCreate, WriteResult::Ok);
+                Ok(Some(record(stored)))
+            }
+            Err(JournalError::Refused(kube::Error::Api(status))) if status.is_already_exists() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     async fn find_or_create(&self, new: &New, status: Option<&DeliveryStatus>) -> Result<Record, JournalError> {
         let New { namespace, elsewhere, spec } = new;
         let name = name(spec);

@@ -4,7 +4,7 @@
 //! unknown, nothing is deleted, because it can change the retention limits. Out: deletes. Each delete applies only to the version on which
 //! it was decided. So a delivery stays if a user has just requested its redelivery.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,6 +52,34 @@ async fn sweeps(parts: &Parts, cap: usize) {
         parts.metrics.overdue(count);
         most = if goes.len() >= most { (most * 2).min(MANY) } else { (most / 2).max(FEW) };
         take_away(parts, goes, most, &mut failing).await;
+        expire_tests(parts).await;
+    }
+}
+
+/// Deletes the Deliveries of tests that were kept long enough. One replica does it.
+async fn expire_tests(parts: &Parts) {
+    if !parts.lease.owns_common() {
+        return;
+    }
+    let (mut failing, mut deleted) = (HashSet::new(), 0);
+    for id in parts.tests_kept.expired(now()) {
+        if failing.contains(&id.namespace) {
+            continue;
+        }
+        if !acts(parts) || deleted == FEW {
+            return;
+        }
+        match parts.journal.delete(&id, u64::MAX).await {
+            // A watch can have missed that it is gone.
+            Ok(_) => {
+                parts.tests_kept.gone(&id);
+                deleted += 1;
+            }
+            Err(error) => {
+                tracing::warn!(error = %error.detail(), delivery = %id.name, namespace = %id.namespace, "could not delete the Delivery of a test");
+                failing.insert(id.namespace);
+            }
+        }
     }
 }
 

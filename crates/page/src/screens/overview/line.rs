@@ -4,10 +4,12 @@ use maud::{Markup, html};
 
 use crate::follow::rows::{Cell, PipelineRow};
 use crate::query::Query;
+use crate::screens::findings;
 use crate::screens::parts::{Tone, age, badge, lasting, revision, short_revision, status_word};
 use relaybook_api::values::permalink;
 use relaybook_api::{Status, Time};
 use relaybook_text::cut_chars;
+use relaybook_tools::diagnosis::{Finding, Level};
 
 /// Number of characters for the environments of a line.
 const WIDTH: usize = 72;
@@ -40,12 +42,13 @@ pub(super) fn head(query: &Query) -> Markup {
 pub(super) fn line(row: &PipelineRow, query: &Query, now: Time) -> Markup {
     let name = format!("{}/{}", row.namespace, row.name);
     let (places, more) = fitting(&row.environments);
+    let findings = row.findings(now);
     html! {
         tr.line {
             td.open { details data-of=(name) { summary aria-label=(format!("Details of {name}")) {} } }
             th scope="row" {
                 a href=(permalink::pipeline(&row.namespace, &row.name)) { (row.name) }
-                @if let Some((reason, message)) = problem(row) { " " span title=(message) { (badge(Tone::Bad, &reason)) } }
+                @if let Some((tone, reason, message)) = first(&findings) { " " span title=(message) { (badge(tone, &reason)) } }
             }
             td.soft data-label="Application" { (row.app) }
             @if query.namespace.is_none() { td.soft data-label="Namespace" { (row.namespace) } }
@@ -68,7 +71,7 @@ pub(super) fn line(row: &PipelineRow, query: &Query, now: Time) -> Markup {
                 }
             }
         }
-        tr.more { td colspan=(columns(query)) { (details(row, now)) } }
+        tr.more { td colspan=(columns(query)) { (details(row, &findings, now)) } }
     }
 }
 
@@ -78,14 +81,16 @@ fn worst(cells: &[Cell]) -> Option<&Cell> {
     cells.iter().rev().min_by_key(|cell| badness(cell))
 }
 
-/// Returns the reason of the first problem with the number of the others, and its message.
-fn problem(row: &PipelineRow) -> Option<(String, &str)> {
-    let own = row.not_ready.iter().map(|own| (&own.0, &own.1));
-    let mut all = own.chain(row.unsent.iter().map(|(_, reason, message)| (reason, message)));
-    let (reason, message) = all.next()?;
-    let others = all.count();
-    let reason = if others > 0 { format!("{reason} +{others}") } else { reason.clone() };
-    Some((reason, message.as_str()))
+/// Returns the reason of the worst finding, or else a word for its level, with the number of the others, and its message.
+fn first(findings: &[Finding]) -> Option<(Tone, String, &str)> {
+    let (Finding { level, reason, message, .. }, others) = findings.split_first()?;
+    let reason = match (reason.as_str(), level) {
+        ("", Level::Problem) => "Problem",
+        ("", Level::Warning) => "Warning",
+        (reason, _) => reason,
+    };
+    let reason = if others.is_empty() { reason.to_owned() } else { format!("{reason} +{}", others.len()) };
+    Some((findings::tone(*level), reason, message.as_str()))
 }
 
 /// Returns the environments that have space in a line, in their order, and the number of the others. The failed ones have precedence, then the
@@ -142,9 +147,10 @@ fn place(cell: &Cell) -> Markup {
         Tone::Good if cell.drifted => Tone::Warn,
         tone => tone,
     };
-    let title = format!("{} {} {}", cell.name, status_word(cell.status), cell.revisions.join(", "));
+    let title = [cell.name.as_str(), &cell.app, status_word(cell.status), &cell.revisions.join(", ")];
+    let title = title.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ");
     html! {
-        span class=(format!("badge {}", tone.class())) title=(title.trim_end()) {
+        span class=(format!("badge {}", tone.class())) title=(title) {
             b { (cell.name) } " "
             @if cell.status == Some(Status::Current) { span.hidden { "Current" } span aria-hidden="true" { (word(cell)) } }
             @else { (word(cell)) }
@@ -154,13 +160,12 @@ fn place(cell: &Cell) -> Markup {
     }
 }
 
-fn details(row: &PipelineRow, now: Time) -> Markup {
+fn details(row: &PipelineRow, findings: &[Finding], now: Time) -> Markup {
     html! {
-        @if let Some((reason, message)) = &row.not_ready { p { (badge(Tone::Bad, reason)) " " span.message { (message) } } }
-        @for (name, reason, message) in &row.unsent {
+        @for finding in findings {
             p {
-                (badge(Tone::Bad, reason)) " "
-                a href=(permalink::notification(&row.namespace, name)) { (name) } ": " span.message { (message) }
+                @if let Some(name) = row.notification_of(finding) { a href=(permalink::notification(&row.namespace, name)) { (name) } ": " }
+                (findings::words(finding))
             }
         }
         div.flow {
@@ -183,6 +188,7 @@ fn environment(cell: &Cell, now: Time) -> Markup {
             (badge(Tone::of_status(cell.status), status_word(cell.status)))
             @if cell.drifted { " " (badge(Tone::Warn, "Drifted")) }
             @if all > 1 { " " span.none { (ready) " of " (all) " ready" } }
+            @if !cell.app.is_empty() { " " span.none { (cell.app) } }
         }
         span.revisions { @for text in &cell.revisions { (revision(text)) " " } }
         @if let Some(since) = cell.since { span.sub { (lasting(since, now)) } }
@@ -199,6 +205,8 @@ fn environment(cell: &Cell, now: Time) -> Markup {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::screens::overview::testing::row;
 
@@ -246,14 +254,32 @@ mod tests {
     #[test]
     fn a_line_has_one_badge_for_its_problems_and_the_state_of_its_worst_environment() {
         let mut row = row("shop", &["Failed", "Current", "Failed"]);
-        assert_eq!((problem(&row), worst(&row.environments).unwrap().name.as_str()), (None, "e2"));
-        let unsent = |name: &str| (name.to_owned(), "SecretMissing".to_owned(), "no Secret".to_owned());
-        row.unsent = vec![unsent("chat"), unsent("mail")];
-        assert_eq!(problem(&row), Some(("SecretMissing +1".to_owned(), "no Secret")));
-        row.not_ready = Some(("KindUnknown".to_owned(), "no CRD".to_owned()));
-        assert_eq!(problem(&row), Some(("KindUnknown +2".to_owned(), "no CRD")));
+        assert_eq!((first(&row.findings(Time::UNIX_EPOCH)), worst(&row.environments).unwrap().name.as_str()), (None, "e2"));
+        let unsent = |name: &str| json!({"name": name, "ready": false, "reason": "SecretMissing", "message": "no Secret"});
+        let ready = json!({"type": "Ready", "status": "False", "reason": "KindNotFound", "message": "no CRD", "lastTransitionTime": "2026-03-01T12:00:00Z"});
+        let waits = json!({"promotion": "p", "promotionUid": "u", "revision": "2", "since": "2026-03-01T12:00:00Z"});
+        for (conditions, reason, message) in [
+            (json!([]), "SecretMissing +1", "notification chat cannot be sent: no Secret"),
+            (json!([ready]), "KindNotFound +2", "no CRD"),
+        ] {
+            let status = json!({
+                "conditions": conditions, "dispatched": {"notifications": [unsent("chat"), unsent("mail")]},
+                "environments": [{"name": "e2", "waitingApproval": waits}],
+            });
+            row.object.status = serde_json::from_value(status).unwrap();
+            let findings = row.findings(Time::UNIX_EPOCH);
+            assert_eq!(first(&findings), Some((Tone::Bad, reason.to_owned(), message)));
+        }
+        let mut findings = row.findings(Time::UNIX_EPOCH);
+        for (level, word) in [(Level::Problem, "Problem +2"), (Level::Warning, "Warning +2")] {
+            (findings[0].reason, findings[0].level) = (String::new(), level);
+            let (tone, reason, _) = first(&findings).unwrap();
+            assert_eq!((tone, reason.as_str()), (findings::tone(level), word));
+        }
         let html = line(&row, &Query::default(), Time::UNIX_EPOCH).into_string();
         assert!(html.contains("colspan=\"7\"") && html.contains("Details of team-a/shop"), "{html}");
         assert!(html.contains("No receiver was notified yet."), "{html}");
+        assert!(html.contains("href=\"/notifications/team-a/mail\""), "{html}");
+        assert!(html.contains("Remedy: install the CRD of the kind, or correct <code>kind</code>"), "{html}");
     }
 }

@@ -10,7 +10,7 @@ use crate::screens::parts::Tone;
 /// The tiles that lead to pipelines: the label, what is counted, the colour, and the filter that selects the same.
 const PIPELINES: [(&str, Attention, Tone, Shown); 5] = [
     ("Failed", Attention::Failed, Tone::Bad, Shown::Failed),
-    ("Cannot be followed or sent", Attention::Wrong, Tone::Bad, Shown::NotReady),
+    ("Other problems", Attention::Wrong, Tone::Bad, Shown::NotReady),
     ("Gone, drifted or unknown", Attention::Unclear, Tone::Warn, Shown::Unclear),
     ("In progress", Attention::Moving, Tone::Busy, Shown::InProgress),
     ("Current", Attention::None, Tone::Good, Shown::Current),
@@ -29,8 +29,8 @@ pub(super) fn tiles(overview: &Overview, query: &Query) -> Markup {
             @for (label, attention, tone, shown) in PIPELINES {
                 (tile(label, Some(overview.chosen.count(attention)), tone, &link(query, shown)))
             }
-            (tile("Deliveries that wait", number(overview.pending), Tone::Warn, &list(&Screen::Waiting)))
-            (tile("Deliveries given up", number(overview.parked), Tone::Bad, &list(&Screen::GivenUp)))
+            (tile("Pending deliveries", number(overview.pending), Tone::Warn, &list(&Screen::Pending)))
+            (tile("Parked deliveries", number(overview.parked), Tone::Bad, &list(&Screen::Parked)))
         }
     }
 }
@@ -61,6 +61,7 @@ mod tests {
     use crate::follow::rows::PipelineRow;
     use crate::screens::overview::choose;
     use crate::screens::overview::testing::row;
+    use relaybook_api::Time;
 
     #[test]
     fn a_number_that_is_not_known_is_not_zero() {
@@ -69,7 +70,7 @@ mod tests {
             (Some(0), "figure tile zero", "x: 0", ">0<"),
             (Some(3), "figure tile bad", "x: 3", ">3<"),
         ] {
-            let html = tile("x", count, Tone::Bad, "/given-up").into_string();
+            let html = tile("x", count, Tone::Bad, "/parked").into_string();
             assert!([class, words, shown].iter().all(|part| html.contains(part)), "{html}");
         }
     }
@@ -82,21 +83,21 @@ mod tests {
             .into_iter()
             .enumerate()
             .flat_map(|(index, attention)| (0..=index).map(move |n| (format!("p{index}-{n}"), attention)))
-            .map(|(name, attention)| Arc::new(PipelineRow { attention, ..row(&name, &["Current"]) }))
+            .map(|(name, attention)| Arc::new(PipelineRow { by_status: attention, ..row(&name, &["Current"]) }))
             .collect();
         for text in ["", "state=failed&q=p1&page=3", "group=namespace"] {
             let query = Query::read(text);
-            let chosen = choose(&query, all.iter());
+            let chosen = choose(&query, all.iter(), Time::UNIX_EPOCH);
             for (index, (label, attention, _, shown)) in PIPELINES.into_iter().enumerate() {
                 let link = link(&query, shown);
-                let behind = choose(&Query::read(link.strip_prefix("/?").unwrap()), all.iter());
+                let behind = choose(&Query::read(link.strip_prefix("/?").unwrap()), all.iter(), Time::UNIX_EPOCH);
                 assert_eq!(chosen.count(attention), index + 1, "{label}");
                 assert_eq!(behind.matching, chosen.count(attention), "{label}: {link}");
-                assert!(behind.rows.iter().all(|row| row.attention == attention), "{label}: {link}");
+                assert!(behind.rows.iter().all(|row| row.by_status == attention), "{label}: {link}");
             }
         }
-        let counted: usize =
-            PIPELINES.iter().map(|(_, attention, ..)| choose(&Query::default(), all.iter()).count(*attention)).sum();
+        let chosen = choose(&Query::default(), all.iter(), Time::UNIX_EPOCH);
+        let counted: usize = PIPELINES.iter().map(|(_, attention, ..)| chosen.count(*attention)).sum();
         assert_eq!(counted, all.len(), "each pipeline is in one tile");
     }
 }

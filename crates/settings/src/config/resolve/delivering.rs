@@ -29,7 +29,7 @@ pub struct Retry {
     pub initial: Duration,
     /// The largest delay between attempts.
     pub max: Duration,
-    /// The time from recording the delivery until Relaybook gives up.
+    /// The time from recording the delivery until Relaybook parks it.
     pub max_age: Duration,
 }
 

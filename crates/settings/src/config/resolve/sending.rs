@@ -12,6 +12,7 @@ use url::Url;
 
 use super::defaults::{CONNECT_TIMEOUT, TIMEOUT, URL, duration};
 use super::given::{Given, Places};
+use super::marking::{Marking, Reads, marking};
 use super::template::{self, Chosen, choose};
 use super::trust::is_secret;
 use crate::config::layers::escape;
@@ -53,6 +54,8 @@ pub struct Sending {
     pub needs_source: Option<Vec<String>>,
     /// The namespaces of the layers that set literal credentials. These are headers and parameters whose names suggest credentials.
     pub literal_credentials: BTreeSet<String>,
+    /// How the receiver can see that a request is a test.
+    pub marking: Marking,
     /// The field that contains the template of the URL, for messages.
     pub url_field: String,
     /// The field that contains the template of the body, for messages.
@@ -225,7 +228,12 @@ fn compile(
         Destination::Url(url) => (url.needs_commit(&parameters), url.needs_source(&parameters)),
         Destination::Secret(_) => (false, None),
     };
+    let reads = Reads {
+        url: matches!(&destination, Destination::Url(url) if url.reads_test(&parameters)),
+        body: body.reads_test(&parameters),
+    };
     Ok(Sending {
+        marking: marking(chosen.metadata, reads),
         needs_source,
         needs_commit: in_url
             || body.needs_commit(&parameters)

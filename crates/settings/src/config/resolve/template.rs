@@ -36,7 +36,7 @@ pub(crate) struct Chosen {
     pub(crate) token_header: Option<String>,
     pub(crate) token_scheme: Option<String>,
     /// The metadata of a built-in template.
-    metadata: Option<&'static Metadata>,
+    pub(crate) metadata: Option<&'static Metadata>,
     /// Values by name. `None`: the parameter is declared, but it has no value and no default.
     parameters: BTreeMap<String, Option<String>>,
 }

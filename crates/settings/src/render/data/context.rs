@@ -7,7 +7,8 @@ use relaybook_api::DeliverySpec;
 use relaybook_api::delivery::SubjectKind;
 
 /// Returns `CLUSTER/NAMESPACE/PIPELINE` with the parts of the subject. No part contains a slash, and each kind of subject has another number
-/// of parts or another last part. The cluster of a target is left out if it is the local one.
+/// of parts or another last part. The cluster of a target is left out if it is the local one. None ends with
+/// `/_test`, which templates append in a test: environments and objects have no `_` in their names.
 pub(super) fn context(spec: &DeliverySpec, cluster: &str) -> String {
     let (pipeline, subject) = (&spec.pipeline_ref, &spec.subject);
     let mut parts = vec![cluster, pipeline.namespace.as_str(), pipeline.name.as_str()];

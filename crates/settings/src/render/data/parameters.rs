@@ -19,8 +19,6 @@ pub struct Parameters {
     /// What is hidden from templates of the namespace of the pipeline, and from those of its layer namespace.
     hidden: Option<Arc<[Hidden; 2]>>,
     visibility: Visibility,
-    /// The name of a parameter, and the text before its value.
-    prefix: Option<(&'static str, &'static str)>,
 }
 
 #[derive(Default)]
@@ -94,17 +92,6 @@ impl Parameters {
     pub fn seen_with(&self, visibility: Visibility) -> Self {
         let visibility = if self.hidden.is_some() { visibility } else { Visibility::All };
         Self { visibility, ..self.clone() }
-    }
-
-    /// Returns these parameters with a text before the value of one of them.
-    #[must_use]
-    pub fn with_prefix(self, name: &'static str, prefix: &'static str) -> Self {
-        Self { prefix: Some((name, prefix)), ..self }
-    }
-
-    /// Returns the text before the value of a parameter.
-    pub(crate) fn prefix(&self, name: &str) -> &'static str {
-        self.prefix.filter(|(of, _)| *of == name).map_or("", |(_, prefix)| prefix)
     }
 
     pub(crate) fn visibility(&self) -> Visibility {
@@ -223,21 +210,6 @@ mod tests {
         refused("a URL", UrlTemplate::compile(&format!("https://example.com/a/{named}"), &seen).err());
         assert_eq!(text("{{parameters.routingKey}} {{parameters.room}}", &parameters()).unwrap(), "s3cr3t lobby");
         assert_eq!(text("{{parameters.room}}", &seen).unwrap(), "lobby");
-    }
-
-    #[test]
-    fn the_prefix_of_a_parameter_precedes_its_value_and_is_escaped() {
-        let marked = parameters().with_prefix("room", "<b> ");
-        let values = Values::new(&Data::sample(TransitionType::Deployed), &marked).unwrap();
-        for (source, expected) in [
-            ("{{parameters.room}} {{parameters.routingKey}}", "<b> lobby s3cr3t"),
-            ("{{json parameters}}", r#"{"room":"<b> lobby","routingKey":"s3cr3t"}"#),
-        ] {
-            let body = Body::compile("text/plain", source, &parameters()).unwrap();
-            assert_eq!(body.render(&values).unwrap(), expected, "{source}");
-        }
-        let html = Body::compile("text/html", "<p>{{parameters.room}}", &parameters()).unwrap();
-        assert_eq!(html.render(&values).unwrap(), "<p>&lt;b&gt; lobby");
     }
 
     #[test]

@@ -3,13 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use kube_core::ResourceExt as _;
+
 use crate::render::Data;
 use relaybook_api::delivery::{AppObject, PipelineRef, Subject, SubjectKind, SubjectTarget};
+use relaybook_api::pipeline::TargetStatus;
 use relaybook_api::pipeline::source::TargetOrigin;
+use relaybook_api::pipeline::target::TargetInfo;
 use relaybook_api::promotion::{Phase, PromotionState};
 use relaybook_api::values::permalink::PageUrl;
 use relaybook_api::values::refs::{ClusterKind, ClusterRef};
-use relaybook_api::{DeliverySpec, State, Status, Time, TransitionType, delivery};
+use relaybook_api::{DeliverySpec, Pipeline, State, Status, Time, TransitionType, delivery};
 
 const OLD: &str = "main@sha1:9c1e1fd35d2e0b7a4a1bd2ae8e0a2b6a0f4f3e21";
 const NEW: &str = "main@sha1:5f3d2c1b0a9e8d7c6b5a4f3e2d1c0b9a8f7e6d5c";
@@ -62,17 +66,52 @@ impl SampleContext {
         }
     }
 
+    /// Returns the data of a target of a pipeline: names, labels and revisions. `cluster` is the name of the local cluster, `notification`
+    /// the name of the notification.
+    #[must_use]
+    pub fn of_target(pipeline: &Pipeline, target: &TargetInfo, cluster: &str, notification: &str) -> Self {
+        let mut context = Self::sample((notification.to_owned(), pipeline.namespace().unwrap_or_default()));
+        context.pipeline = PipelineRef {
+            namespace: pipeline.namespace().unwrap_or_default(),
+            name: pipeline.name_any(),
+            uid: pipeline.uid().unwrap_or_default(),
+        };
+        context.labels.clone_from(pipeline.labels());
+        context.annotations.clone_from(pipeline.annotations());
+        context.subject = target.as_subject();
+        cluster.clone_into(&mut context.cluster);
+        // Nothing is promoted to the first environment.
+        let before = target.environment_index.checked_sub(1).and_then(|before| pipeline.spec.environments.get(before));
+        if let Some(before) = before {
+            context.before.clone_from(&before.name);
+        }
+        if let Some((runs, tried)) = revisions(pipeline, target) {
+            (context.old, context.new) = (runs, tried);
+        }
+        context
+    }
+
+    /// Returns the data of a transition of this type, with its links.
+    #[must_use]
+    pub fn transition(&self, type_: TransitionType) -> Data {
+        let spec = self.delivery(type_);
+        let (labels, annotations) = (Arc::new(self.labels.clone()), Arc::new(self.annotations.clone()));
+        let data = Data::new("msg_5f3d2c1b0a9e8d7c", &spec, &labels, &annotations, &self.notification.1);
+        let data = data.with_context(&spec, &self.cluster);
+        data.with_links(self.page.as_ref(), &self.pipeline.namespace, &delivery::name(&spec))
+    }
+
     /// Returns a transition of this type. It is as inconvenient as real ones. The message of a failure has quotes, a line break and a
     /// non-ASCII character. A removed target and a cluster have no revision. A running workload has its number of replicas.
     #[must_use]
-    pub fn transition(&self, type_: TransitionType) -> Data {
+    pub fn delivery(&self, type_: TransitionType) -> DeliverySpec {
         let (from, mut to) = self.states(type_);
         let subject = self.about(type_.subject());
         let is_workload = subject.target.as_ref().is_some_and(|target| target.app.api_version.starts_with("apps/"));
         if is_workload && matches!(type_, TransitionType::Deployed | TransitionType::Recovered) {
             "3 replicas".clone_into(&mut to.message);
         }
-        let spec = DeliverySpec {
+        DeliverySpec {
             notification: self.notification.0.clone(),
             notification_uid: String::new(),
             pipeline_ref: self.pipeline.clone(),
@@ -87,11 +126,8 @@ impl SampleContext {
             coalesced: false,
             due: None,
             error: None,
-        };
-        let (labels, annotations) = (Arc::new(self.labels.clone()), Arc::new(self.annotations.clone()));
-        let data = Data::new("msg_5f3d2c1b0a9e8d7c", &spec, &labels, &annotations, &self.notification.1);
-        let data = data.with_context(&spec, &self.cluster);
-        data.with_links(self.page.as_ref(), &self.pipeline.namespace, &delivery::name(&spec))
+            test: false,
+        }
     }
 
     /// Returns the subject of this kind. The local cluster is never offline, so if the target is local, the subject is a remote cluster.
@@ -208,6 +244,27 @@ impl Data {
     }
 }
 
+/// Returns the current revision of a target, and the revision of its rollout. `None`: the target has not been observed yet.
+fn revisions(pipeline: &Pipeline, target: &TargetInfo) -> Option<(String, String)> {
+    let seen = observed(pipeline, target)?;
+    let tried = if seen.attempted_revision.is_empty() { &seen.revision } else { &seen.attempted_revision };
+    Some((seen.revision.clone(), tried.clone())).filter(|(_, tried)| !tried.is_empty())
+}
+
+/// Returns the status of a target. `None`: it has not been observed yet.
+#[must_use]
+pub fn observed<'a>(pipeline: &'a Pipeline, target: &TargetInfo) -> Option<&'a TargetStatus> {
+    let environments = &pipeline.status.as_ref()?.environments;
+    let shown = environments.iter().filter(|e| e.name == target.environment).flat_map(|e| &e.targets);
+    let is = |shown: &&TargetStatus| {
+        let object = &shown.cluster_app_ref;
+        let app = (&object.api_version, &object.kind, &object.name)
+            == (&target.app.api_version, &target.app.kind, &target.app.name);
+        app && object.namespace == target.namespace && object.cluster_ref == target.object_cluster
+    };
+    shown.into_iter().find(is)
+}
+
 fn remote() -> ClusterRef {
     ClusterRef {
         api_version: None,
@@ -256,6 +313,16 @@ mod tests {
         let target = context.subject.target.as_mut().unwrap();
         (target.app.api_version, target.app.kind) = ("apps/v1".to_owned(), "Deployment".to_owned());
         assert_eq!(messages(&context), ["", "1.0 → 1.1, 3 replicas", "3 replicas"]);
+    }
+
+    #[test]
+    fn a_delivery_has_the_data_of_its_transition() {
+        let context = SampleContext::sample(Default::default());
+        for type_ in TransitionType::ALL {
+            let (spec, data) = (context.delivery(type_), context.transition(type_));
+            assert_eq!((spec.type_, &spec.to.revision, spec.test), (data.type_, &data.revision, data.test));
+            assert_eq!((spec.subject.kind, &spec.subject.name), (data.subject.kind, &data.subject.name));
+        }
     }
 
     #[test]

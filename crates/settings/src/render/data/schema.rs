@@ -21,7 +21,7 @@ pub(crate) static ROOT: DataSchema = Object(&[
     ("time", Leaf),
     ("severity", Leaf),
     ("pipeline", Object(&[("name", Leaf), ("namespace", Leaf), ("uid", Leaf), ("labels", Map), ("annotations", Map)])),
-    ("subject", Object(&[("kind", Leaf), ("name", Leaf)])),
+    ("subject", Object(&[("kind", Leaf), ("name", Leaf), ("app", Leaf)])),
     ("environment", Leaf),
     (
         "target",
@@ -57,6 +57,7 @@ pub(crate) static ROOT: DataSchema = Object(&[
     ("drifted", Leaf),
     ("coalesced", Leaf),
     ("superseded", Leaf),
+    ("test", Leaf),
     ("parameters", Map),
     ("notification", Object(&[("name", Leaf), ("namespace", Leaf)])),
     ("context", Leaf),
@@ -112,7 +113,8 @@ mod tests {
 
     #[test]
     fn the_schema_has_the_shape_of_the_template_data() {
-        for sample in Data::samples() {
+        // All data contain the field `test` only in a test.
+        for sample in Data::samples().map(|sample| Data { test: true, ..sample }) {
             let values = Values::new(&sample, &Parameters::default()).unwrap();
             same(&ROOT, values.get(&[], Visibility::All).unwrap().unwrap(), "");
         }

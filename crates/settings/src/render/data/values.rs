@@ -13,6 +13,11 @@ use crate::render::{Data, Parameters, RenderError};
 const PARAMETERS: &str = "parameters";
 /// The field that contains values that are not recorded: labels and annotations.
 const PIPELINE: &str = "pipeline";
+/// The field that the data contain only in a test.
+const TEST: &str = "test";
+
+/// The value of [`TEST`] that a template reads if it is no test.
+static NO_TEST: Value = Value::Bool(false);
 
 /// The budget of all templates of one source. There can be thousands of sources.
 const SOURCE_BUDGET: usize = BUDGET / 16;
@@ -59,6 +64,7 @@ impl Values {
     /// and for a hidden parameter.
     pub(crate) fn get(&self, path: &[String], visibility: Visibility) -> Result<Option<&Value>, RenderError> {
         let found = match path {
+            [only] if only == TEST => below(Some(&self.data), path).or(Some(&NO_TEST)),
             _ if self.is_rendering_parameter.get() => below(Some(&self.data), path),
             [] => Some(self.whole(visibility)?),
             [first, rest @ ..] if first == PARAMETERS => match rest {
@@ -88,8 +94,7 @@ impl Values {
             self.is_rendering_parameter.set(true);
             let output = program.run(self, Visibility::All, crate::render::MAX_SOURCE).map_err(wrong);
             self.is_rendering_parameter.set(false);
-            let mut output = output?;
-            output.text.insert_str(0, self.parameters.prefix(name));
+            let output = output?;
             // The cell is still empty, because a parameter cannot read other parameters.
             let _ = cell.set((Value::String(output.text), output.changeable));
         }

@@ -10,3 +10,4 @@ pub(super) mod eval;
 mod go;
 pub(super) mod limits;
 pub(super) mod scope;
+pub(super) mod test_field;

@@ -22,7 +22,7 @@ use crate::outbox::send_gate::index::{PipelineFacts, PipelineIndex, Source};
 use crate::outbox::store::delivery_index::DeliveryIndex;
 use crate::outbox::store::journal::Journal;
 use crate::outbox::testing::{notification, record};
-use crate::outbox::{Command, Deliveries, Layered, Overridden, Parts, Started, ToRecord};
+use crate::outbox::{Command, Deliveries, Layered, Overridden, Parts, Started, TestsKept, ToRecord};
 use relaybook_api::testing::spec;
 use relaybook_api::{ObjectName, Outcome};
 use relaybook_egress::{Policy, Secrets, Sender};
@@ -103,6 +103,7 @@ fn parts(api: &ApiServer) -> Parts {
         metrics,
         tracer: Tracer::default(),
         direct: Direct::default(),
+        tests_kept: TestsKept::default(),
         outcomes: NamespaceLimiter::new(1),
         failures: NamespaceLimiter::new(1),
         aside: NamespaceLimiter::new(1),
@@ -149,6 +150,7 @@ fn deliveries(parts: &Parts) -> (Deliveries, mpsc::Receiver<Command>) {
         commands,
         loaded,
         direct: parts.direct.clone(),
+        parts: parts.clone(),
         delivery_index: parts.delivery_index.clone(),
         pipeline_index: parts.pipeline_index.clone(),
     };

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::outbox::record::Record;
 use crate::outbox::send_gate::genuine;
-use relaybook_api::delivery::{PIPELINE_NAMESPACE, REDELIVER, is_same_notification};
+use relaybook_api::delivery::{PIPELINE_NAMESPACE, REDELIVER, TEST_LABEL, is_same_notification};
 use relaybook_api::group;
 use relaybook_api::{Age, Delivery, DeliverySpec, DeliveryStatus, ObjectName, now, since_boot};
 
@@ -65,7 +65,8 @@ pub(super) fn object(name: &str, spec: &DeliverySpec, status: Option<&DeliverySt
         // A restored Delivery would have lost its status, and would be sent again.
         ("velero.io/exclude-from-backup", "true"),
     ];
-    let labels = labels.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
+    let test = spec.test.then_some((TEST_LABEL, "true"));
+    let labels = labels.into_iter().chain(test).map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
     let metadata = ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() };
     Delivery { metadata, spec: spec.clone(), status: status.cloned() }
 }
