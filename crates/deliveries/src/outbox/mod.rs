@@ -134,10 +134,8 @@ impl Started {
 /// The handle of the engine; cheap to clone.
 #[derive(Clone)]
 pub struct Deliveries {
-    journal: Journal,
     commands: mpsc::Sender<Command>,
     loaded: watch::Receiver<Option<u64>>,
-    direct: Direct,
     parts: Parts,
     /// What is known of all deliveries.
     pub delivery_index: DeliveryIndex,
@@ -179,7 +177,7 @@ impl Deliveries {
                 Answer::Failed(error) => Err(error),
                 Answer::Declined => {
                     offers = false;
-                    self.journal.create(&new, None).await.map(|record| created.push(record))
+                    self.parts.journal.create(&new, None).await.map(|record| created.push(record))
                 }
             };
             if let Err(error) = result {
@@ -201,8 +199,8 @@ impl Deliveries {
     fn attempted_elsewhere(&self, new: &New) -> Option<oneshot::Receiver<Answer>> {
         let id = ObjectName::new(new.elsewhere.clone()?, record::name(&new.spec));
         let (answer, answered) = oneshot::channel();
-        self.direct.contains(&id).then(|| {
-            self.direct.ask_again(&id, answer);
+        self.parts.direct.contains(&id).then(|| {
+            self.parts.direct.ask_again(&id, answer);
             answered
         })
     }
@@ -301,10 +299,8 @@ pub fn start(
         ready();
     };
     let way_in = Deliveries {
-        journal: parts.journal.clone(),
         commands,
         loaded,
-        direct: parts.direct.clone(),
         parts: parts.clone(),
         delivery_index: parts.delivery_index.clone(),
         pipeline_index: parts.pipeline_index.clone(),

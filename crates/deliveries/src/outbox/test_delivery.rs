@@ -150,12 +150,11 @@ impl Deliveries {
             match self.parts.journal.write(&record, &status).await {
                 Ok(Written::Stored { status, .. }) => return tested(Record { status: *status, ..record }, false),
                 Ok(Written::Overtaken(live)) => return tested(*live, false),
-                // A user has requested a redelivery, which a test does not have.
-                Ok(Written::Annotated(live)) if tries < WRITES => record = *live,
                 // A user has deleted the record. The result is still true.
                 Ok(Written::Gone(_)) => return tested(Record { status, ..record }, false),
                 Ok(Written::Annotated(_)) | Err(_) if tries >= WRITES => break,
-                Ok(Written::Annotated(_)) => {}
+                // A user has requested a redelivery, which a test does not have.
+                Ok(Written::Annotated(live)) => record = *live,
                 Err(error) => {
                     tracing::warn!(error = %error.detail(), delivery = %record.id.name, "could not write the outcome of a test; retrying");
                     tokio::time::sleep(Duration::from_secs(1)).await;

@@ -146,10 +146,8 @@ fn deliveries(parts: &Parts) -> (Deliveries, mpsc::Receiver<Command>) {
     let (commands, queue) = mpsc::channel(8);
     let (_, loaded) = watch::channel(None);
     let deliveries = Deliveries {
-        journal: parts.journal.clone(),
         commands,
         loaded,
-        direct: parts.direct.clone(),
         parts: parts.clone(),
         delivery_index: parts.delivery_index.clone(),
         pipeline_index: parts.pipeline_index.clone(),
