@@ -46,8 +46,12 @@ help: ## List the targets
 	@printf 'and keeps it. KUBEBUILDER_ASSETS names a folder with etcd, kube-apiserver and kubectl to use instead.\n'
 
 .PHONY: demo
-demo: ## Run the demo: real rollouts, an unavailable receiver, a killed controller; DEMO=keep leaves it running
+demo: ## Run the demo: real rollouts, an unavailable receiver, a killed controller; DEMO=keep leaves it running, CLUSTER=current uses the cluster of kubectl
 	@bash hack/demo.sh
+
+.PHONY: demo-check
+demo-check: ## Check the demo with CLUSTER=current, on a control plane of its own: its promises, and that it leaves nothing
+	@bash hack/demo-check.sh
 
 .PHONY: demo-promotions
 demo-promotions: ## Run the demo of promotions: a pull request at a real Gitea, its merge, the rollout; DEMO=keep leaves it running
@@ -133,6 +137,10 @@ image-archive: ## Build target/image/relaybook.tar, an OCI archive, with buildah
 image-check: assets ## Run the static program in an empty root directory, on a real API server; FILE=PROGRAM uses an existing one. Linux only
 	@LAUNCHER=$(CURDIR)/$(LAUNCHER) bash hack/image-check.sh $(FILE)
 
+.PHONY: krew-check
+krew-check: assets ## Install the program as a plugin of kubectl with the real krew, and run it on a real API server; FILE=PROGRAM uses an existing one
+	@LAUNCHER=$(CURDIR)/$(LAUNCHER) bash hack/krew-check.sh $(FILE)
+
 .PHONY: sbom
 sbom: $(CYCLONEDX) ## Write target/sbom/relaybook.cdx.json, the software bill of materials; FILE=PROGRAM also checks a program
 	@CARGO_CYCLONEDX=$(CYCLONEDX) bash hack/sbom.sh $(FILE)
@@ -188,8 +196,8 @@ ci: ## Run everything that must pass before a merge: lint, generated files, test
 	@bash hack/stages.sh lint generated test page 'chaos SECONDS=20'
 
 .PHONY: full
-full: ci ## Run ci, and what a change of permissions, delivery, dependencies or the image needs: rights, fuzz, upgrade, chaos, image, sbom
-	@bash hack/stages.sh "rights TESTS='$(CALLS)'" 'fuzz SECONDS=30' upgrade rename-check tutorial chaos chaos-proof 'chaos RIGHTS=namespaced SECONDS=20' image-check sbom
+full: ci ## Run ci, and what a change of permissions, delivery, dependencies or the image needs: rights, fuzz, upgrade, krew, chaos, image, sbom
+	@bash hack/stages.sh "rights TESTS='$(CALLS)'" 'fuzz SECONDS=30' upgrade rename-check tutorial demo-check krew-check chaos chaos-proof 'chaos RIGHTS=namespaced SECONDS=20' image-check sbom
 
 .PHONY: nightly
 nightly: ## Run what needs hours: all tests with the permissions of the chart, a long fuzz, hundreds of kills, the optimised program

@@ -1,5 +1,5 @@
-# What both demos need: output, processes, the builds, the control plane, the controller, the receivers. hack/demo.sh and
-# hack/demo-promotions.sh read this file, which sets the working directory to the root of the repository.
+# What both demos need: output, processes, the builds, the cluster, the controller, the receivers. hack/demo.sh, hack/demo-promotions.sh and
+# hack/try.sh read this file, which sets the working directory to the root of the repository.
 #
 # Every wait is for a condition and has a deadline. Programs such as curl, jq and openssl may not be installed, so nothing needs them.
 # RELAYBOOK and RECEIVER are paths of programs to use instead of building them.
@@ -53,7 +53,7 @@ cleanup() {
   rmdir .demo 2>/dev/null
   exit "$code"
 }
-leave_cluster() { :; } # hack/demo-current.sh has another one
+leave_cluster() { :; }
 trap cleanup EXIT
 trap 'printf "%sThe demo failed at: %s%s\n" "$red" "$BASH_COMMAND" "$plain" >&2' ERR
 trap 'exit 130' INT
@@ -162,14 +162,20 @@ build() {
   RECEIVER=${RECEIVER:-$work/receiver}
 }
 
-# start_control_plane: starts a control plane with the CRDs and the namespaces, and sets KUBECONFIG and PATH for kubectl.
-start_control_plane() {
+# launch: starts a control plane, and sets KUBECONFIG and PATH for kubectl.
+launch() {
   coproc launcher_io { exec "$launcher" run --rollouts --quiet 2>"$work/control-plane.log"; }
   launcher_pid=$!
   read -r -t 120 -u "${launcher_io[0]}" info || fail 'the control plane did not start'
   KUBECONFIG=$(field kubeconfig)
   export KUBECONFIG
   PATH=$(dirname "$(field kubectl)"):$PATH
+  server=$(field server)
+}
+
+# start_control_plane: starts a control plane with the CRDs and the namespaces.
+start_control_plane() {
+  launch
   "$RELAYBOOK" crds | kubectl apply --server-side -f - >/dev/null
   kubectl wait --for=condition=Established crd --all --timeout=30s >/dev/null
   kubectl create namespace relaybook-system >/dev/null
@@ -178,8 +184,24 @@ start_control_plane() {
 # field NAME: prints what the launcher says about the control plane.
 field() { sed -E 's/.*"'"$1"'":"([^"]*)".*/\1/' <<<"$info"; }
 
+# What the demo and `make try` use. For CLUSTER=current, hack/demo-current.sh sets all of it again, and defines leave_cluster again.
+cluster='A Kubernetes control plane'
+image=web v1=1.0.0 v2=2.0.0 v3=3.0.0 v4=4.0.0 v5=5.0.0 # of the application; v3 breaks
+node=node-0 v3_node=no-such-node                       # of its pods
+rollout_limit=60                                       # in seconds
+check_cluster() { :; }
+enter_cluster() {
+  start_control_plane
+  kubectl apply -f examples/1-app >/dev/null
+}
+case ${CLUSTER:-} in
+  '') ;;
+  current) source hack/demo-current.sh ;;
+  *) fail "CLUSTER is $CLUSTER; it can only be current" ;;
+esac
+
 # rolled_out ENVIRONMENT: waits until the Deployment has rolled out there.
-rolled_out() { kubectl rollout status deployment/web -n "web-$1" --timeout="${rollout_limit:-60s}" >/dev/null; }
+rolled_out() { kubectl rollout status deployment/web -n "web-$1" --timeout="${rollout_limit}s" >/dev/null; }
 
 # start_relaybook: starts the controller on the ports http_port and hooks_port, and waits until it is ready.
 start_relaybook() {
@@ -227,14 +249,14 @@ all_delivered() {
 
 promise() { printf '  %s%-15s%s %s\n' "$green" "$1" "$plain" "$2"; }
 
-# keep RECEIVER...: if DEMO=keep, prints how to use the control plane, what `hints` prints, and the address of the page. Then it shows the requests that arrive, until
-# Ctrl-C.
+# keep RECEIVER...: if DEMO=keep, prints how to use the cluster, what `hints` prints, and the address of the page. Then it shows the requests
+# that arrive, until Ctrl-C.
 keep() {
   [[ ${DEMO:-} == keep ]] || return 0
   trap 'exit 0' INT
   step 'Everything keeps running until Ctrl-C. In another terminal:'
   say "  export KUBECONFIG=$KUBECONFIG"
-  say "  export PATH=\"$(dirname "$(field kubectl)"):\$PATH\""
+  [[ -z $launcher_pid ]] || say "  export PATH=\"$(dirname "$(field kubectl)"):\$PATH\""
   hints
   # The page reads the same cluster. Its first address can be opened once, so it is printed and nothing else opens it.
   start page "$RELAYBOOK" page --no-open
@@ -248,10 +270,10 @@ keep() {
   pids[tail]=$!
   local name
   while :; do
-    kill -0 "$launcher_pid" 2>/dev/null || fail 'the control plane ended unexpectedly'
+    [[ -z $launcher_pid ]] || kill -0 "$launcher_pid" 2>/dev/null || fail 'the control plane ended unexpectedly'
     for name in "${!pids[@]}"; do
       kill -0 "${pids[$name]}" 2>/dev/null || fail "$name ended unexpectedly"
     done
-    wait -n "$launcher_pid" "${pids[@]}" || true
+    wait -n ${launcher_pid:+"$launcher_pid"} "${pids[@]}" || true
   done
 }

@@ -1,28 +1,32 @@
-# The cluster of the current context of kubectl, for `make try CLUSTER=current`. hack/try.sh reads this file after hack/demo-common.sh.
+# The cluster of the current context of kubectl, for `make try` and `make demo` with CLUSTER=current. hack/demo-common.sh reads this file.
 #
 # What the cluster has stays as it is: the script creates the CRDs of Relaybook and four namespaces, and fails if one of them exists. At the end
 # it deletes what it has created, and nothing else. The name of the context must be one of a cluster on this machine, or the user repeats it. The
 # address of the server does not show where the cluster is: a tunnel or a proxy also listens on loopback.
 
 namespaces=(relaybook-system team-a web-dev web-prod)
-image=registry.k8s.io/pause # small, waits for a signal, and has the tags 3.5 to 3.9
-rollout_limit=180s          # the image is pulled
+# The image is small, waits for a signal, and has the tags 3.5 to 3.9. A tag that does not exist breaks the rollout. With a node that does
+# not exist, the garbage collector of pods would delete the pod, and the Deployment would make progress again.
+image=registry.k8s.io/pause v1=3.5 v2=3.6 v3=missing v4=3.7 v5=3.8
+node='' v3_node='' # the scheduler chooses
+rollout_limit=180  # the image is pulled
 context=''
 created=() # what leave_cluster deletes: the kind and the name of each object
 
 # check_cluster: copies the current context, so that another choice in another terminal changes nothing here, and refuses what is not safe. It
 # only reads, so that a refusal comes before the build.
 check_cluster() {
-  local server found
+  local found
   type -P kubectl >/dev/null || fail 'kubectl is missing'
   (umask 077 && kubectl config view --minify --flatten --raw >"$work/kubeconfig") || fail 'kubectl has no current context'
   export KUBECONFIG=$work/kubeconfig
   unset RELAYBOOK_CONTEXT
   context=$(kubectl config current-context)
+  cluster="The cluster of $context"
   server=$(kubectl config view -o 'jsonpath={.clusters[0].cluster.server}')
   say "The cluster is that of the context ${bold}$context${plain}, at $server"
   if [[ $context != kind-* && $context != k3d-* && $context != minikube* && ${CLUSTER_CONFIRM:-} != "$context" ]]; then
-    fail "the context is not one of kind, k3d or minikube; to use it, repeat its name: make try CLUSTER=current CLUSTER_CONFIRM='$context'"
+    fail "the context is not one of kind, k3d or minikube; to use it, repeat its name: CLUSTER_CONFIRM='$context'"
   fi
   found=$(kubectl get --filename crds --ignore-not-found --output name --request-timeout=10s &&
     kubectl get namespace "${namespaces[@]}" --ignore-not-found --output name --request-timeout=10s) ||
@@ -33,10 +37,9 @@ Relaybook is installed there, or a run of this script was killed. Only if it was
 }
 
 # create ARGUMENTS...: creates one object, and notes its name. It fails if the object exists, also if somebody has just created it.
+# Ctrl-C waits until the name is noted.
 create() {
-  local name
-  name=$(kubectl create "$@" --output name) || fail "this could not be created: $*"
-  created+=("$name")
+  created+=("$(trap '' INT && kubectl create "$@" --output name)") || fail "this could not be created: $*"
 }
 
 # enter_cluster: creates the CRDs, the namespaces and the application.
@@ -47,7 +50,7 @@ enter_cluster() {
   kubectl wait --for=condition=Established --filename crds --timeout=60s >/dev/null
   # The file begins with the namespace. Here, a scheduler chooses the node, and the image must exist.
   for environment in dev prod; do
-    sed -e '1,/^---$/d' -e '/nodeName: node-0/d' -e "s|image: web:1.0.0|image: $image:3.5|" \
+    sed -e '1,/^---$/d' -e '/nodeName: node-0/d' -e "s|image: web:1.0.0|image: $image:$v1|" \
       -e 's/progressDeadlineSeconds: 5/progressDeadlineSeconds: 30/' "examples/1-app/$environment.yaml" | kubectl create -f - >/dev/null
   done
 }

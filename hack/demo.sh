@@ -3,8 +3,9 @@
 # two receivers, one of which is unavailable most of the time. A third receiver plays a CI, which carries out a promotion
 # after its approval. The figures at the end come from the receivers' logs.
 #
-#   hack/demo.sh              runs the demo and cleans up
-#   DEMO=keep hack/demo.sh    keeps everything running until Ctrl-C, to try things out
+#   hack/demo.sh                    runs the demo and cleans up
+#   DEMO=keep hack/demo.sh          keeps everything running until Ctrl-C, to try things out
+#   CLUSTER=current hack/demo.sh    uses the cluster of the current context of kubectl; see hack/demo-current.sh
 #
 # Requires only Go, Rust and bash 5.
 set -euo pipefail
@@ -21,16 +22,15 @@ messages() {
 }
 received() { messages "$1" "$2" | grep -Fx "$3" >/dev/null; }
 
-[[ ${CLUSTER:-} != current ]] || fail 'it needs a control plane of its own; make try CLUSTER=current uses another cluster'
 began=$SECONDS
 say "${bold}Relaybook demo${plain}: a Deployment in two environments, two receivers, one of them unavailable."
+check_cluster
 build
 
-step '1. A Kubernetes control plane, the CRDs, the application at 1.0.0'
-start_control_plane
-kubectl apply -f examples/1-app >/dev/null
+step "1. $cluster, the CRDs, the application at $v1"
+enter_cluster
 for environment in dev prod; do rolled_out $environment; done
-say "  $(field server), $(kubectl get pods -A --no-headers | wc -l) pods are running"
+say "  $server, $(kubectl get pods -A -l app=web --no-headers | wc -l) pods are running"
 
 step '2. The controller, a Pipeline, two Notifications; the audit receiver is down'
 start_receiver chat 0
@@ -47,12 +47,11 @@ kubectl wait --for=condition=Ready -n team-a --timeout=60s \
 at_install=$(requests chat)
 say "  all Ready; $at_install requests, because running applications are not a change"
 
-image=web
-step '3. Version 2.0.0, in dev and then in prod'
+step "3. Version $v2, in dev and then in prod"
 for environment in dev prod; do
-  kubectl set image deployment/web "web=$image:2.0.0" -n web-$environment >/dev/null
+  kubectl set image deployment/web "web=$image:$v2" -n web-$environment >/dev/null
   rolled_out $environment
-  await 30 "the message about 2.0.0 in $environment" received chat $environment 'Deployed 2.0.0'
+  await 30 "the message about $v2 in $environment" received chat $environment "Deployed $v2"
 done
 show chat
 await 30 'the Deliveries for the audit receiver' recorded audit 4
@@ -64,20 +63,20 @@ wait "${pids[relaybook]}" 2>/dev/null || true
 start_relaybook
 say "  $waiting deliveries to the audit were waiting"
 
-# roll_out VERSION NODE: changes the Deployment in dev. On a node that does not exist, the new pod never starts, and the
-# rollout fails after progressDeadlineSeconds.
+# roll_out VERSION NODE: changes the Deployment in dev. On a node that does not exist, or with such an image, the new pod never starts, and
+# the rollout fails after progressDeadlineSeconds. An empty node removes the field.
 roll_out() {
   kubectl patch deployment web -n web-dev -p \
     '{"spec":{"template":{"spec":{"nodeName":"'"$2"'","containers":[{"name":"web","image":"'"$image:$1"'"}]}}}}' >/dev/null
 }
-step '5. Version 3.0.0 breaks in dev'
-roll_out 3.0.0 no-such-node
-await 60 'the message about the failure' received chat dev 'Failed 3.0.0'
+step "5. Version $v3 breaks in dev"
+roll_out $v3 "$v3_node"
+await $rollout_limit 'the message about the failure' received chat dev "Failed $v3"
 show chat
 
-step '6. Version 4.0.0 fixes it'
-roll_out 4.0.0 node-0
-await 60 'the message about 4.0.0' received chat dev 'Deployed 4.0.0'
+step "6. Version $v4 fixes it"
+roll_out $v4 "$node"
+await $rollout_limit "the message about $v4" received chat dev "Deployed $v4"
 show chat
 
 step '7. The audit receiver comes back, and refuses the first request'
@@ -96,7 +95,7 @@ approve() {
     "$RELAYBOOK" approve web prod -n team-a >/dev/null
     return
   fi
-  waiting=$(kubectl get pipeline web -n team-a -o jsonpath='{range .status.environments[?(@.name=="prod")].waitingApproval}"revision":"{.revision}","promotion":"{.promotion}","promotionUid":"{.promotionUid}"{end}')
+  waiting=$(kubectl get pipelines.relaybook.dev web -n team-a -o jsonpath='{range .status.environments[?(@.name=="prod")].waitingApproval}"revision":"{.revision}","promotion":"{.promotion}","promotionUid":"{.promotionUid}"{end}')
   body='{"namespace":"team-a","pipeline":"web","environment":"prod",'$waiting',"at":"'$(date -u +%Y-%m-%dT%H:%M:%SZ)'"}'
   signature=$(printf 'relaybook-approval-v1\n%s' "$body" | openssl dgst -sha256 -hmac "$approval_key" -r | cut -d ' ' -f 1)
   say "  curl http://127.0.0.1:$hooks_port/approval/team-a/web -H 'X-Signature: sha256=${signature:0:8}…' --data '$body'"
@@ -109,7 +108,7 @@ play_ci() {
   field_of() { sed -E 's/.*"'"$1"'":"([^"]*)".*/\1/' <<<"$request"; }
   kubectl set image deployment/web "web=$image:$(field_of revision)" -n "web-$(field_of environment)" >/dev/null
 }
-step '8. Promotion: dev runs 4.0.0, and prod waits for an approval'
+step "8. Promotion: dev runs $v4, and prod waits for an approval"
 start_receiver ci 0
 promotion=$(sed -e "s/127.0.0.1:8083/127.0.0.1:$(port_of ci)/" examples/4-promotion.yaml)
 # The Notification first, so that it reports what the Pipeline then starts.
@@ -118,18 +117,18 @@ kubectl wait --for=condition=Ready -n team-a --timeout=60s notifications.relaybo
 approval_key=$(od -An -N 32 -t x1 /dev/urandom | tr -d ' \n')
 kubectl create secret generic approvals -n team-a --type=relaybook.dev/inbound --from-literal=hmac-key="$approval_key" >/dev/null
 kubectl apply -f - <<<"$promotion" >/dev/null
-await 60 'the promotion to wait for an approval' received ci prod 'PromotionPending 4.0.0'
+await 60 'the promotion to wait for an approval' received ci prod "PromotionPending $v4"
 show ci
-kubectl get promotions -n team-a
+kubectl get promotions.relaybook.dev -n team-a
 
 step '9. A signed request approves it; the CI rolls it out in prod'
 approve
-await 30 'the request to the CI' received ci prod 'PromotionRequested 4.0.0'
+await 30 'the request to the CI' received ci prod "PromotionRequested $v4"
 play_ci
-await 60 'the promotion to finish' received ci prod 'PromotionFinished 4.0.0'
+await $rollout_limit 'the promotion to finish' received ci prod "PromotionFinished $v4"
 show ci
-kubectl get promotions -n team-a
-await 30 'the message about 4.0.0 in prod' received chat prod 'Deployed 4.0.0'
+kubectl get promotions.relaybook.dev -n team-a
+await 30 "the message about $v4 in prod" received chat prod "Deployed $v4"
 await 30 'the Deliveries of the promotion' recorded ci 3
 await 30 'the Deliveries for the chat' recorded chat 10
 await 30 'the Deliveries for the audit receiver' recorded audit 10
@@ -151,10 +150,10 @@ check() { # RECEIVER ENVIRONMENT MESSAGES: counts an error unless exactly these 
   fi
 }
 for receiver in chat audit; do
-  check $receiver dev 'Progressing 2.0.0,Deployed 2.0.0,Progressing 3.0.0,Failed 3.0.0,Progressing 4.0.0,Deployed 4.0.0'
-  check $receiver prod 'Progressing 2.0.0,Deployed 2.0.0,Progressing 4.0.0,Deployed 4.0.0'
+  check $receiver dev "Progressing $v2,Deployed $v2,Progressing $v3,Failed $v3,Progressing $v4,Deployed $v4"
+  check $receiver prod "Progressing $v2,Deployed $v2,Progressing $v4,Deployed $v4"
 done
-check ci prod 'PromotionPending 4.0.0,PromotionRequested 4.0.0,PromotionFinished 4.0.0'
+check ci prod "PromotionPending $v4,PromotionRequested $v4,PromotionFinished $v4"
 ((wrong == 0)) || fail "$wrong of $lanes lanes do not have the expected messages"
 if cut -f 7 "$work/chat.tsv" | grep -qE '\\|generation'; then fail 'a chat message contains a backslash or the word generation, so it is not human-readable'; fi
 
@@ -172,13 +171,13 @@ promise 'In order' "$lanes lanes, each with exactly the messages that belong to 
 promise 'At least once' "The message that was answered 503 came $attempts_of_first times with one webhook-id; $twice accepted messages came twice."
 promise 'Isolated' "The chat had $at_outage messages before the audit receiver, with $waited waiting, was up again."
 promise 'Quiet' "$at_install requests at installation, none after the restart except for new changes."
-promise 'Promoted once' "4.0.0 went to prod after one signed approval, by one request to the CI."
+promise 'Promoted once' "$v4 went to prod after one signed approval, by one request to the CI."
 promise 'Visible' "The table above; the longest wait took $most attempts, and each object has the reason."
 say
 say "Done in $((SECONDS - began)) s."
 
 hints() {
-  say "  kubectl set image deployment/web web=$image:5.0.0 -n web-dev"
+  say "  kubectl set image deployment/web web=$image:$v5 -n web-dev"
   say "  $RELAYBOOK promotions -n team-a; $RELAYBOOK approve web prod -n team-a"
   say "  kubectl get deliveries -n team-a --watch"
   say "  kubectl describe notifications -n team-a"

@@ -11,21 +11,10 @@ source "$(dirname "${BASH_SOURCE[0]}")/demo-common.sh"
 
 began=$SECONDS
 tools=$work/bin
-case ${CLUSTER:-} in
-  '')
-    build
-    start_control_plane
-    kubectl apply -f examples/1-app >/dev/null
-    tools+=:$(dirname "$(field kubectl)")
-    ;;
-  current)
-    source hack/demo-current.sh
-    check_cluster
-    build
-    enter_cluster
-    ;;
-  *) fail "CLUSTER is $CLUSTER; it can only be current" ;;
-esac
+check_cluster
+build
+enter_cluster
+[[ -z $launcher_pid ]] || tools+=:$(dirname "$(field kubectl)")
 http_port=$(free_port) hooks_port=$(free_port)
 start_relaybook
 # A rollout that ends later would be the first change.

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Upgrades Relaybook under load, one replica after the other, and then downgrades it. Fails if a delivery is lost,
-# repeated or out of order. The old version is REVISION. By default it is the last tag or, if there is no tag, the
-# commit before this one. It is built in a separate work tree, with the dependencies that are already built for tests.
+# repeated or out of order, or if a test of a notification comes twice or as a real message. The old version is
+# REVISION. By default it is the last tag or, if there is no tag, the commit before this one. It is built in a separate
+# work tree, with the dependencies that are already built for tests.
 #
 #   hack/upgrade.sh [REVISION]
 set -euo pipefail
@@ -31,8 +32,9 @@ if [[ ! -x $program ]]; then
   fi
   (cd "$tree" && CARGO_TARGET_DIR=$OLDPWD/target $cargo build --locked --quiet --bin relaybook --test architecture)
   cp target/debug/relaybook "$program"
-  # The build has replaced the crates and the program of this version in target/debug, so make Cargo build both again.
-  touch src/lib.rs src/main.rs crates/*/src/lib.rs
+  # The build has replaced the crates and the program of this version in target/debug. Cargo builds them again, because the files that it
+  # notes for them are gone. While they exist, it uses the old crates for this version: for a file below target/, it compares only that file.
+  git worktree remove --force "$tree"
 fi
 printf 'upgrade: from %s, under load; about 2 minutes\n' "$commit"
 $cargo test --locked --test chaos -- --before "$program" ${SEED:+--seed "$SEED"}

@@ -28,6 +28,12 @@ var module embed.FS
 // All programs are links to this one, which runs as the program whose name it is called by.
 const allInOne = "programs"
 
+// The build tag that leaves out the base programs.
+const withoutBase = "without_base"
+
+// How long a build takes, by tag.
+var duration = map[string]string{"": "on two cores it needs 5 to 11 minutes.", withoutBase: "it needs a half of the time of all programs."}
+
 var (
 	// Programs that KUBEBUILDER_ASSETS must contain, as for envtest.
 	basePrograms = []string{"etcd", "kube-apiserver", "kubectl"}
@@ -58,16 +64,16 @@ func (o options) programs() []string {
 	return basePrograms
 }
 
-// ensureAssets finds the programs in KUBEBUILDER_ASSETS or the cache, and builds them if one is in neither.
+// ensureAssets finds the programs in KUBEBUILDER_ASSETS or the cache, and builds those that are in neither.
 func ensureAssets(ctx context.Context, opts options, wanted []string) (*assets, error) {
 	a := &assets{paths: map[string]string{}}
-	var missing []string
+	missing, tag := wanted, ""
 	if given := os.Getenv("KUBEBUILDER_ASSETS"); given != "" {
 		dir, err := filepath.Abs(given)
 		if err != nil {
 			return nil, err
 		}
-		a.dir = dir
+		a.dir, tag = dir, withoutBase
 		for _, name := range basePrograms {
 			// A wrong folder is reported as an error. Otherwise the launcher would build for minutes.
 			if !isProgram(filepath.Join(dir, name)) {
@@ -75,14 +81,12 @@ func ensureAssets(ctx context.Context, opts options, wanted []string) (*assets, 
 			}
 		}
 		missing = a.look(dir, wanted)
-	} else {
-		missing = wanted
 	}
 	if len(missing) == 0 {
 		return a, nil
 	}
 
-	cache, err := cacheFolder()
+	cache, err := cacheFolder(tag)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +103,7 @@ func ensureAssets(ctx context.Context, opts options, wanted []string) (*assets, 
 	defer unlock()
 	missing = a.look(cache, missing) // another process may have built them while it held the lock
 	if len(missing) > 0 {
-		if err := compile(ctx, opts, cache); err != nil {
+		if err := compile(ctx, opts, cache, tag); err != nil {
 			return nil, err
 		}
 		if still := a.look(cache, missing); len(still) > 0 {
@@ -107,6 +111,14 @@ func ensureAssets(ctx context.Context, opts options, wanted []string) (*assets, 
 		}
 	}
 	return a, nil
+}
+
+// built returns the names of the programs that a build with a tag creates.
+func built(tag string) []string {
+	if tag == withoutBase {
+		return otherPrograms
+	}
+	return slices.Concat(basePrograms, otherPrograms)
 }
 
 // look records the programs that a folder contains, and returns the names of those that are missing.
@@ -142,7 +154,7 @@ func linkerFlags() (string, error) {
 }
 
 // cacheFolder returns the folder of the programs. Its name is a hash of everything that determines what is built.
-func cacheFolder() (string, error) {
+func cacheFolder(tag string) (string, error) {
 	flags, err := linkerFlags()
 	if err != nil {
 		return "", err
@@ -152,8 +164,8 @@ func cacheFolder() (string, error) {
 		return "", err
 	}
 	key := sha256.New()
-	fmt.Fprintf(key, "%s/%s\n%s\n", runtime.GOOS, runtime.GOARCH, flags)
-	for _, file := range []string{"go.sum", "programs/main.go", "programs/controllers.go"} {
+	fmt.Fprintf(key, "%s/%s\n%s\n%s\n", runtime.GOOS, runtime.GOARCH, flags, tag)
+	for _, file := range []string{"go.sum", "programs/main.go", "programs/base.go", "programs/controllers.go"} {
 		data, err := module.ReadFile(file)
 		if err != nil {
 			return "", err
@@ -193,7 +205,7 @@ func lockFolder(ctx context.Context, opts options, dir string) (unlock func(), e
 
 // compile builds the programs in a temporary folder and renames the result, so that other processes never see an
 // incomplete program.
-func compile(ctx context.Context, opts options, dir string) error {
+func compile(ctx context.Context, opts options, dir, tag string) error {
 	// Left by processes that were killed. While we hold the lock, no other process builds.
 	leftovers, _ := filepath.Glob(filepath.Join(dir, ".build-*"))
 	for _, old := range leftovers {
@@ -212,11 +224,11 @@ func compile(ctx context.Context, opts options, dir string) error {
 		return err
 	}
 	out := filepath.Join(work, "out")
-	args := []string{"build", "-v", "-mod=readonly", "-buildvcs=false", "-ldflags", flags, "-o", out, "./programs"}
+	args := []string{"build", "-v", "-mod=readonly", "-buildvcs=false", "-tags", tag, "-ldflags", flags, "-o", out, "./programs"}
 
 	began := time.Now()
-	opts.say("control-plane: building %s from their Go modules.", strings.Join(slices.Concat(basePrograms, otherPrograms), ", "))
-	opts.say("control-plane: this happens once; on two cores it needs 5 to 11 minutes.")
+	opts.say("control-plane: building %s from their Go modules.", strings.Join(built(tag), ", "))
+	opts.say("control-plane: this happens once; %s", duration[tag])
 	cmd := exec.Command("go", args...)
 	cmd.Dir = work
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
@@ -268,7 +280,7 @@ func compile(ctx context.Context, opts options, dir string) error {
 	if err := os.Rename(out, filepath.Join(dir, allInOne)); err != nil {
 		return err
 	}
-	for _, name := range slices.Concat(basePrograms, otherPrograms) {
+	for _, name := range built(tag) {
 		link := filepath.Join(dir, name)
 		if err := os.Symlink(allInOne, link); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err

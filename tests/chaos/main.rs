@@ -4,7 +4,7 @@
 //! (for a build that is broken on purpose: the run succeeds only if it finds this), `--before PROGRAM` (a rolling update without
 //! faults: the replicas start as another version with its CRDs, and are upgraded one after the other, and back again).
 //! Out: a report on stdout; exit code 1 if a delivery is missing, out of order, repeated without a reason, or different from
-//! the audit, or if a promotion is missing or carried out twice.
+//! the audit, if a promotion is missing or carried out twice, or if a test of a notification comes twice or as a real message.
 //!
 //! The seed determines the faults with their order and duration ([`plan`]), the changes of the applications, and the reaction
 //! of the receivers to each request ([`script`]). Only the timing of processes is not reproducible.
@@ -25,6 +25,7 @@ mod storm;
 #[allow(dead_code, reason = "shared with the integration tests, which use all of it")]
 #[path = "../support/mod.rs"]
 mod support;
+mod tested;
 mod upgrade;
 mod verdict;
 
@@ -42,6 +43,7 @@ use promotions::Promotions;
 use storm::Sky;
 use support::control_plane::ControlPlane;
 use support::{Proxy, World};
+use tested::Tests;
 use verdict::{Evidence, Figures};
 
 /// Default number of replicas of Relaybook.
@@ -142,6 +144,7 @@ async fn run(order: &Order) -> ExitCode {
 
     let mut sky = Sky::new(control_plane, proxy, order.seed);
     let enough = AtomicBool::new(false);
+    let mut tests = Tests::default();
     let be_friendly = || {
         load.be_friendly();
         promotions.iter().for_each(Promotions::be_friendly);
@@ -149,7 +152,7 @@ async fn run(order: &Order) -> ExitCode {
     let abuse = async {
         if let Some(before) = &order.before {
             sky.clear_up();
-            upgrade::there_and_back(&world, &mut crew, before, &program).await;
+            upgrade::there_and_back(&world, &mut crew, before, &program, &mut tests).await;
             enough.store(true, Ordering::Relaxed);
             return be_friendly();
         }
@@ -184,7 +187,7 @@ async fn run(order: &Order) -> ExitCode {
     }
     let evidence = verdict::settle(&world, &load, &crew, &person).await;
     findings.extend(verdict::counts(&world).await);
-    findings.extend(crew.ended.clone());
+    findings.extend(crew.ended.iter().cloned().chain(tests.findings()));
 
     std::fs::remove_file(&program).expect("removed");
     let figures = verdict::figures(&evidence);
@@ -194,7 +197,7 @@ async fn run(order: &Order) -> ExitCode {
         &findings,
         &load,
         &crew,
-        [("promoted revisions", promotions.as_ref().map_or(0, Promotions::acts))]
+        [("promoted revisions", promotions.as_ref().map_or(0, Promotions::acts)), ("tests accepted", tests.accepted)]
             .into_iter()
             .chain(sky.hits.iter().map(|(what, n)| (what.as_str(), *n)))
             .chain(person.acts),

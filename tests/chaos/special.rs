@@ -21,7 +21,8 @@ const CHANGE: Duration = Duration::from_secs(3);
 /// Maximum time to record an accepted request, unless the process has ended.
 const WRITTEN: Duration = Duration::from_secs(30);
 
-fn finding(kind: &'static str, text: String) -> Finding {
+/// Returns a finding that waiting cannot resolve.
+pub fn finding(kind: &'static str, text: String) -> Finding {
     Finding { final_: true, kind, text }
 }
 

@@ -3,6 +3,7 @@
 //! In: the program of the previous version. Out: nothing. The load continues meanwhile and no process is killed.
 //! - If both versions can run with the CRDs of the new one, these stay, because a rollback does not remove fields. The verdict allows no
 //!   exceptions: no change may be missing, out of order, or sent twice. A CRD that only the new version has is created, and stays too.
+//!   Meanwhile notifications are [tested](crate::tested).
 //! - If not, the CRDs are exchanged together with the program. A running process of the other version must then stop by itself. It cannot
 //!   write the outcome of what it has in flight, so each lane may repeat one request.
 
@@ -17,6 +18,7 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 
 use crate::crew::{Crew, NAMES};
 use crate::support::World;
+use crate::tested::Tests;
 
 /// Time under load between two steps.
 const BETWEEN: Duration = Duration::from_secs(8);
@@ -33,7 +35,7 @@ pub fn definitions(program: &Path) -> Vec<CustomResourceDefinition> {
 }
 
 /// Upgrades all replicas, rolls them back, and upgrades them again.
-pub async fn there_and_back(world: &World, crew: &mut Crew, before: &Path, now: &Path) {
+pub async fn there_and_back(world: &World, crew: &mut Crew, before: &Path, now: &Path, tests: &mut Tests) {
     crew.pass(BETWEEN).await;
     let api: Api<CustomResourceDefinition> = Api::all(world.client.clone());
     if !fit_together(&definitions(before), &definitions(now)) {
@@ -54,10 +56,14 @@ pub async fn there_and_back(world: &World, crew: &mut Crew, before: &Path, now: 
     crew.pass(BETWEEN).await;
     for program in [now, before, now] {
         for replica in 0..NAMES.len() {
+            tests.begin(world).await;
             crew.replace(replica, PathBuf::from(program)).await;
-            crew.pass(BETWEEN).await;
+            tests.pass(world, crew, BETWEEN / 2).await;
+            tests.request(world).await;
+            tests.pass(world, crew, BETWEEN / 2).await;
         }
     }
+    tests.finish(world, crew).await;
 }
 
 /// Creates a CRD that does not exist. Returns whether it did so.

@@ -25,7 +25,8 @@ use crate::special;
 use crate::support::World;
 use crate::support::lanes::{Lane, Step};
 use crate::support::oracle::repeats::{Repeats, beyond, is_taken, repeated};
-use crate::support::oracle::{Expected, Finding, Row, Seen, judge, row, seen};
+use crate::support::oracle::{Expected, Finding, Row, Seen, is_real, judge, row, seen};
+use crate::tested;
 
 /// Interval between two checks.
 const LOOK: Duration = Duration::from_millis(500);
@@ -82,7 +83,7 @@ pub async fn settle(world: &World, load: &Load, crew: &Crew, person: &Person) ->
 
 async fn collect(world: &World, load: &Load, expected: &Expected, crew: &Crew, person: &Person) -> Evidence {
     // Requests are read first: each is recorded before it is sent, so no request can be seen without its row.
-    let requests: Vec<_> = load.receivers.iter().flat_map(Receiver::log).collect();
+    let (requests, of_tests): (Vec<_>, Vec<_>) = load.receivers.iter().flat_map(Receiver::log).partition(is_real);
     let followed = requests.iter().filter(|r| r.path.starts_with(ELSEWHERE)).map(|r| Finding {
         final_: true,
         kind: "unexpected",
@@ -90,7 +91,8 @@ async fn collect(world: &World, load: &Load, expected: &Expected, crew: &Crew, p
     });
     let mut findings: Vec<_> = followed.collect();
     let mut seen: Vec<_> = requests.iter().filter(|r| !r.path.starts_with(ELSEWHERE)).map(seen).collect();
-    let deliveries = list(world).await;
+    let (tests, deliveries): (Vec<_>, Vec<_>) = list(world).await.into_iter().partition(|d| d.spec.test);
+    findings.extend(tested::judge(&of_tests, &seen, &tests));
     let mut rows: Vec<_> = deliveries.iter().map(row).collect();
     let there: BTreeSet<_> = deliveries.iter().filter_map(Delivery::uid).collect();
     let mut gone: Vec<_> =
@@ -203,7 +205,7 @@ fn miscounted(notification: &Notification, rows: &[Delivery]) -> Option<String> 
     let name = notification.metadata.name.as_deref()?;
     let outcome = |d: &Delivery| d.status.as_ref().and_then(|s| s.outcome);
     let count = |of: Option<Outcome>| {
-        let all = rows.iter().filter(|d| d.spec.notification == name && outcome(d) == of).count();
+        let all = rows.iter().filter(|d| !d.spec.test && d.spec.notification == name && outcome(d) == of).count();
         i64::try_from(all).unwrap_or(i64::MAX)
     };
     let there = [count(None), count(Some(Outcome::Delivered)), count(Some(Outcome::Parked))];

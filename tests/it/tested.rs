@@ -1,6 +1,8 @@
 //! `relaybook test`: the controller sends a sample that says that it is a test, once, and that changes nothing at the receiver. It is
 //! recorded, and is in no lane, no order and no count.
 
+mod killed;
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};

@@ -204,7 +204,7 @@ impl<'a> Oracle<'a> {
 }
 
 /// Whether a request is no test. A test is in no order and no count.
-fn is_real(request: &Request) -> bool {
+pub fn is_real(request: &Request) -> bool {
     !request.headers.contains_key("relaybook-test")
 }
 

@@ -1,5 +1,6 @@
 // Programs contains etcd, kube-apiserver, kubectl, kwok and the controllers of a rollout. It runs as the program whose name it is
-// called by. One program needs half the build time and a third of the space of five.
+// called by. One program needs half the build time and a third of the space of five. With the build tag without_base it contains only
+// kwok and the controllers.
 //
 // The launcher builds it. Each program does the same as its own main package, except for `controllers`: see controllers.go.
 package main
@@ -13,36 +14,24 @@ import (
 	"syscall"
 
 	"github.com/spf13/pflag"
-	"go.etcd.io/etcd/server/v3/etcdmain"
-	_ "k8s.io/client-go/plugin/pkg/client/auth" // credentials that a kubeconfig may name
-	"k8s.io/component-base/cli"
-	_ "k8s.io/component-base/metrics/prometheus/clientgo" // the API server's /metrics
-	_ "k8s.io/component-base/metrics/prometheus/version"
-	kubectl "k8s.io/kubectl/pkg/cmd"
-	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
-	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	kwokconfig "sigs.k8s.io/kwok/pkg/config"
 	kwok "sigs.k8s.io/kwok/pkg/kwok/cmd"
 	kwoklog "sigs.k8s.io/kwok/pkg/log"
 )
 
+// The programs by name. base.go adds those that the build tag leaves out.
+var programs = map[string]func(){
+	"controllers": func() { end(runControllers(stopped(), os.Args[1:])) },
+	"kwok":        func() { end(runKwok(stopped())) },
+}
+
 func main() {
-	switch name := filepath.Base(os.Args[0]); name {
-	case "etcd":
-		etcdmain.Main(os.Args)
-	case "kube-apiserver":
-		os.Exit(cli.Run(apiserver.NewAPIServerCommand()))
-	case "kubectl":
-		if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
-			kubectlutil.CheckErr(err)
-		}
-	case "controllers":
-		end(runControllers(stopped(), os.Args[1:]))
-	case "kwok":
-		end(runKwok(stopped()))
-	default:
+	name := filepath.Base(os.Args[0])
+	run, found := programs[name]
+	if !found {
 		end(fmt.Errorf("%s is not a program of the control plane", name))
 	}
+	run()
 }
 
 // stopped returns a context that SIGINT and SIGTERM cancel.

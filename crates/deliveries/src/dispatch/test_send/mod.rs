@@ -113,34 +113,35 @@ async fn perform(notification: &Notification, request: &TestRequest, ctx: &Conte
     places.dedup();
     match ctx.deliveries.begun_test(&delivery, &places).await {
         Ok(Some(begun)) => Some(end(notification, request, begun, ctx).await),
-        Ok(None) => Some(begin(notification, request, ctx).await),
-        Err(error) if error.is_refused() => Some(unrecorded(request, &error)),
-        Err(_) => {
-            tokio::time::sleep(PAUSE).await;
-            None
-        }
+        Ok(None) => begin(notification, request, ctx).await,
+        Err(error) => unrecorded(request, &error).await,
     }
 }
 
-fn unrecorded(request: &TestRequest, error: &JournalError) -> LastTest {
-    refused(&request.id, &format!("the Delivery of the test cannot be recorded: {}", error.detail()))
+/// Returns the result of a test whose Delivery cannot be recorded. `None`: the API server may have recorded it, so the next reconcile looks.
+async fn unrecorded(request: &TestRequest, error: &JournalError) -> Option<LastTest> {
+    if error.is_refused() {
+        return Some(refused(&request.id, &format!("the Delivery of the test cannot be recorded: {}", error.detail())));
+    }
+    tokio::time::sleep(PAUSE).await;
+    None
 }
 
-/// Makes one test that was not begun before.
-async fn begin(notification: &Notification, request: &TestRequest, ctx: &Context) -> LastTest {
+/// Makes one test that was not begun before. Returns `None` if it is not known whether it is recorded.
+async fn begin(notification: &Notification, request: &TestRequest, ctx: &Context) -> Option<LastTest> {
     let ObjectName { namespace, name } = ObjectName::of(notification);
     if let Some(why) = outdated(request, now()) {
-        return refused(&request.id, &why);
+        return Some(refused(&request.id, &why));
     }
     if !ctx.tests.may_send(&notification.uid().unwrap_or_default()) {
         let why = format!("at most {} tests a minute are possible for one Notification; wait a minute", book::MOST);
-        return refused(&request.id, &why);
+        return Some(refused(&request.id, &why));
     }
     let (sample, facts) = match search(notification, request, ctx).await {
         Ok(found) => found,
-        Err(why) => return refused(&request.id, &why),
+        Err(why) => return Some(refused(&request.id, &why)),
     };
-    let of = |result, message: &str| about(last(&request.id, result, message), &sample.spec);
+    let of = |result, message: &str| Some(about(last(&request.id, result, message), &sample.spec));
     if sample.effective.suspend {
         return of(TestResult::Refused, &format!("Notification {name} is suspended; resume it first"));
     }
@@ -153,10 +154,10 @@ async fn begin(notification: &Notification, request: &TestRequest, ctx: &Context
         Err(why) => return of(TestResult::Unconfirmed, &why),
     };
     match Box::pin(ctx.deliveries.test(sample.send(&namespace, sending, &facts, resolves))).await {
-        Ok(Some(tested)) => LastTest { mark: Some(mark), ..ended(request, tested) },
+        Ok(Some(tested)) => Some(LastTest { mark: Some(mark), ..ended(request, tested) }),
         // It was recorded meanwhile by a replica that had lost its Lease.
         Ok(None) => of(TestResult::Failed, INTERRUPTED),
-        Err(error) => unrecorded(request, &error),
+        Err(error) => unrecorded(request, &error).await,
     }
 }
 
