@@ -92,3 +92,31 @@ pub(super) async fn first_ended(parts: &mut [Part]) -> String {
         None => "all tasks".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::AppError;
+
+    /// Returns the error with which the process exits.
+    async fn ended(start: impl FnOnce(&mut Part)) -> String {
+        let mut part = Part::default();
+        part.spawn("another task", std::future::pending());
+        start(&mut part);
+        let name = timeout(STOP, first_ended(&mut [part])).await.expect("the process exits");
+        AppError::Ended(name).to_string()
+    }
+
+    #[tokio::test]
+    async fn the_process_exits_if_a_controller_cannot_continue_or_panics() {
+        let broken = std::io::Error::other("the cause is logged");
+        let name = ended(|part| part.control("a controller", async move { Err(broken) })).await;
+        assert!(name.contains("a controller"), "{name}");
+        let panics = async {
+            assert_eq!(std::hint::black_box(1), 2, "no such index");
+            Ok::<_, std::io::Error>(())
+        };
+        let message = ended(|part| part.control("a controller", panics)).await;
+        assert!(message.contains("no such index"), "{message}");
+    }
+}

@@ -15,6 +15,7 @@ use relaybook_api::{ObjectName, Pipeline, Promotion, Time, now};
 use relaybook_runtime::call::{CallError, call};
 use relaybook_runtime::guarded::{Guarded, Outcome};
 use relaybook_runtime::report::events::Events;
+use relaybook_runtime::tenure::Unowned;
 use relaybook_telemetry::metrics::{ApiWrite, WriteResult};
 use relaybook_telemetry::{Metrics, chain};
 use relaybook_text::escaped;
@@ -105,7 +106,7 @@ impl Actor {
 
     /// Applies a patch. Returns whether it was applied.
     async fn write(&self, api: &Api<Promotion>, name: &str, patch: Guarded) -> Result<bool, CallError> {
-        let written = patch.write(api, name).await;
+        let written = patch.write(Unowned::Hook.into(), api, name).await;
         let result = match &written {
             Ok(Outcome::Written(_)) => WriteResult::Ok,
             Ok(Outcome::Stale | Outcome::Gone) => WriteResult::Conflict,

@@ -32,7 +32,6 @@ use relaybook_egress::{SecretWatches, Sender};
 use relaybook_runtime::Common;
 use relaybook_runtime::call::CallError;
 use relaybook_runtime::leader::Lease;
-use relaybook_runtime::limiter::NamespaceLimiter;
 use relaybook_runtime::report::events::Events;
 use relaybook_telemetry::Metrics;
 
@@ -51,9 +50,6 @@ pub enum Error {
     /// This replica is not the leader any more, or it is stopping. The next leader continues.
     #[error("this replica is not the leader")]
     NotLeader,
-    /// The watches ended although the controller was not stopped, or a reconcile panicked. This must never happen.
-    #[error("the watches of pipelines and Promotions have ended")]
-    Ended,
 }
 
 impl Error {
@@ -62,7 +58,7 @@ impl Error {
         match self {
             Self::Call(error) => is_refusal(error),
             Self::Refused(_) => true,
-            Self::Conflict | Self::NotLeader | Self::Ended => false,
+            Self::Conflict | Self::NotLeader => false,
         }
     }
 }
@@ -90,7 +86,6 @@ pub struct Context {
     client: Client,
     lease: Lease,
     options: Options,
-    limiter: NamespaceLimiter,
     events: Events,
     metrics: Metrics,
     /// The pipelines and Promotions that the watches have delivered.
@@ -98,7 +93,7 @@ pub struct Context {
     /// The attempts of promotions by commit or pull request.
     attempts: Attempts,
     /// The pipelines whose attempts have ended.
-    ended: Mutex<Option<mpsc::UnboundedReceiver<Key>>>,
+    ended: Option<mpsc::UnboundedReceiver<Key>>,
     /// The Secrets with the credentials for repositories.
     secrets: SecretWatches,
     stop: CancellationToken,
@@ -112,11 +107,10 @@ impl Context {
         let (attempts, ended) = Attempts::new(Outside::new(sender), stop.clone());
         Self {
             attempts,
-            ended: Mutex::new(Some(ended)),
+            ended: Some(ended),
             secrets,
             client,
             lease,
-            limiter: NamespaceLimiter::new(options.max_reconciles),
             options,
             events,
             metrics,

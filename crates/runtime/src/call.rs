@@ -5,7 +5,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 /// Deadline of a call.
-const DEADLINE: Duration = Duration::from_secs(10);
+pub const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Why a call has no response.
 #[derive(Debug, Error)]
@@ -16,6 +16,9 @@ pub enum CallError {
     /// The result of the call is not known.
     #[error("the API server did not answer in time")]
     Timeout,
+    /// The call was not made, because it writes.
+    #[error("this replica does not hold the bucket any more, or stops")]
+    NotHeld,
     /// The value could not be encoded as JSON, which cannot happen in practice.
     #[error("the object could not be encoded as JSON")]
     Json(#[from] serde_json::Error),

@@ -1,8 +1,8 @@
 //! A guarded patch of an object or its status: it tests what it replaces. So a stale writer never overwrites a newer one, and two writers
 //! of different parts of one object never conflict.
 //!
-//! In: values to test, and values to write, each with its path. Out: a JSON Patch (<https://www.rfc-editor.org/rfc/rfc6902>), and its
-//! result.
+//! In: values to test, and values to write, each with its path; and who writes ([`Authority`]). Out: a JSON Patch
+//! (<https://www.rfc-editor.org/rfc/rfc6902>), and its result.
 
 use std::fmt::Debug;
 
@@ -14,7 +14,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::call::{CallError, call};
+use super::call::CallError;
+use super::tenure::{Authority, write};
 
 /// The operations of a patch. If a test fails, none is applied.
 #[derive(Debug, Default)]
@@ -59,26 +60,29 @@ impl Guarded {
         self
     }
 
-    /// Returns the patch to send.
+    /// Returns the patch, for a caller that sends it and reads the answer itself.
     #[must_use]
     pub fn patch(self) -> kube::api::Patch<()> {
         kube::api::Patch::Json(Patch(self.0))
     }
 
     /// Patches the status of an object.
-    pub async fn write_status<K>(self, api: &Api<K>, name: &str) -> Result<Outcome<K>, CallError>
+    pub async fn write_status<K>(self, authority: Authority<'_>, api: &Api<K>, name: &str) -> Result<Outcome<K>, CallError>
     where
         K: Clone + DeserializeOwned + Resource,
     {
-        outcome(call(api.patch_status(name, &PatchParams::default(), &self.patch())).await)
+        let (params, patch) = (PatchParams::default(), self.patch());
+        // In a box, because a call is large and moves through several futures.
+        outcome(write(authority, Box::pin(api.patch_status(name, &params, &patch))).await)
     }
 
     /// Patches an object except its status.
-    pub async fn write<K>(self, api: &Api<K>, name: &str) -> Result<Outcome<K>, CallError>
+    pub async fn write<K>(self, authority: Authority<'_>, api: &Api<K>, name: &str) -> Result<Outcome<K>, CallError>
     where
         K: Clone + DeserializeOwned + Debug,
     {
-        outcome(call(api.patch(name, &PatchParams::default(), &self.patch())).await)
+        let (params, patch) = (PatchParams::default(), self.patch());
+        outcome(write(authority, Box::pin(api.patch(name, &params, &patch))).await)
     }
 }
 

@@ -1,14 +1,16 @@
 //! What every controller needs of the API server, and of the other replicas.
 //!
-//! In: an `Api`, and keys of objects. Out: watch events of the objects that parse ([`watch`]), which of them are ours ([`leader`]), and permits for
-//! concurrent calls ([`limiter`], [`fair`]). Also how long writes wait ([`pace`]), and responses within a deadline ([`mod@call`]). Statuses are written by
-//! [`guarded`] patches. [`queue`] plans when each key is reconciled. [`stopping`] ends reconciles. [`report`] writes Events, [`published`] the
-//! configuration of the running controllers, and [`installed`] compares the CRDs. [`certificates`] verifies servers. A controller gets a [`Common`].
+//! In: an `Api`, and keys of objects. Out: watch events of the objects that parse ([`watch`]), which of them are ours ([`leader`]), proof of that
+//! for writes ([`tenure`]), and permits for concurrent calls ([`limiter`], [`fair`]). Also how long writes wait ([`pace`]), and responses within a
+//! deadline ([`mod@call`]). Statuses are written by [`guarded`] patches. [`controller`] is the loop of a controller. [`stopping`] ends
+//! loops of kube. [`report`] writes Events, [`published`] the configuration of the running controllers, and [`installed`] compares the CRDs.
+//! [`certificates`] verifies servers. A controller gets a [`Common`].
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout))]
 
 pub mod call;
 pub mod certificates;
+pub mod controller;
 pub mod fair;
 pub mod guarded;
 pub mod installed;
@@ -16,9 +18,10 @@ pub mod leader;
 pub mod limiter;
 pub mod pace;
 pub mod published;
-pub mod queue;
+mod queue;
 pub mod report;
 pub mod stopping;
+pub mod tenure;
 pub mod watch;
 
 use kube::Client;

@@ -2,7 +2,8 @@
 //!
 //! In: the namespace of a call, and whether it was answered. Out: permits. Admission webhooks and similar components can make the calls of
 //! one namespace hang until their deadline. So each namespace starts with few permits. It gains one with each response, up to a quarter of
-//! the total, and loses one with each unanswered call. A hanging namespace blocks no other.
+//! the total, and loses one with each unanswered call. A hanging namespace blocks no other. What an idle namespace has lost is
+//! remembered.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -14,6 +15,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const FIRST: usize = 16;
 /// A namespace can have at most the total divided by this number.
 const PART: usize = 4;
+/// Maximum number of idle namespaces whose lost permits are remembered. Namespaces come and go.
+const REMEMBERED: usize = 1024;
 
 /// The limiter. It is cheap to clone.
 #[derive(Clone, Debug)]
@@ -23,7 +26,7 @@ pub struct NamespaceLimiter {
     entries: Arc<Mutex<HashMap<String, NamespaceEntry>>>,
 }
 
-/// One namespace with calls in flight or waiting.
+/// One namespace with calls in flight or waiting, or with lost permits.
 #[derive(Debug)]
 struct NamespaceEntry {
     permits: Arc<Semaphore>,
@@ -39,7 +42,7 @@ pub struct Permit {
     guard: EntryGuard,
 }
 
-/// Keeps the entry of a namespace while it is in use.
+/// A use of the entry of a namespace.
 #[derive(Debug)]
 struct EntryGuard {
     limiter: NamespaceLimiter,
@@ -63,12 +66,16 @@ impl NamespaceLimiter {
     }
 
     fn enter(&self, namespace: &str) -> (Arc<Semaphore>, EntryGuard) {
-        let limit = FIRST.min(self.most);
+        let limit = self.first();
         let new = || NamespaceEntry { permits: Arc::new(Semaphore::new(limit)), limit, users: 0 };
         let mut entries = self.entries();
         let entry = entries.entry(namespace.to_owned()).or_insert_with(new);
         entry.users += 1;
         (entry.permits.clone(), EntryGuard { limiter: self.clone(), namespace: namespace.to_owned() })
+    }
+
+    fn first(&self) -> usize {
+        FIRST.min(self.most)
     }
 
     /// Adjusts the limit of a namespace after a call. A lost permit is that of the caller, at most once.
@@ -111,8 +118,13 @@ impl Drop for EntryGuard {
         let mut entries = self.limiter.entries();
         let Some(entry) = entries.get_mut(&self.namespace) else { return };
         entry.users -= 1;
-        if entry.users == 0 {
+        if entry.users > 0 {
+            return;
+        }
+        if entry.limit >= self.limiter.first() {
             entries.remove(&self.namespace);
+        } else if entries.len() > REMEMBERED {
+            entries.retain(|_, entry| entry.users > 0);
         }
     }
 }
@@ -177,5 +189,25 @@ mod tests {
         drop(held);
         assert!(limiter.entries().is_empty());
         assert_eq!(permits(&limiter, "a").len(), 2, "a caller that stopped waiting has no permit");
+    }
+
+    #[test]
+    fn lost_permits_of_an_idle_namespace_are_remembered_but_not_of_any_number_of_namespaces() {
+        let limiter = NamespaceLimiter::new(12);
+        let call = |namespace: &str, answered| {
+            limiter.acquire(namespace).now_or_never().expect("one is always left").finish(answered);
+        };
+        for (answered, left) in [(false, 2), (false, 1), (false, 1), (true, 2), (true, 3)] {
+            call("a", answered);
+            assert_eq!(permits(&limiter, "a").len(), left);
+        }
+        assert!(limiter.entries().is_empty(), "it has all of them again");
+        let held = limiter.acquire("a").now_or_never();
+        for n in 0..2 * REMEMBERED {
+            call(&format!("n{n}"), false);
+            assert!(limiter.entries().len() <= REMEMBERED, "{n}");
+        }
+        assert!(limiter.entries().contains_key("a"), "it is in use");
+        drop(held);
     }
 }

@@ -1,4 +1,5 @@
-//! Pure: when each key is reconciled. Each key waits at most once, so repeated wake-ups cost one reconcile. Two reconciles one key never overlap.
+//! Pure: when each key is reconciled. Each key waits at most once, so repeated wake-ups cost one reconcile. Two reconciles of
+//! one key never overlap.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -20,7 +21,7 @@ impl<K> Default for Queue<K> {
 }
 
 impl<K: Clone + Eq + Hash + Ord> Queue<K> {
-    /// Plans a reconcile of this time. An earlier reconcile stays.
+    /// Plans a reconcile at this time. An earlier reconcile stays.
     pub fn wake(&mut self, key: K, at: Instant) {
         if let Some(again) = self.running.get_mut(&key) {
             *again = Some(again.map_or(at, |again| again.min(at)));
@@ -60,11 +61,11 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         }
     }
 
-    /// Forgets all keys that wait.
-    pub fn clear(&mut self) {
-        self.due.clear();
-        self.order.clear();
-        self.running.values_mut().for_each(|again| *again = None);
+    /// Notes that a reconcile begins only now, because it had to wait. It sees what happened meanwhile, so it need not be repeated for that.
+    pub fn restart(&mut self, key: &K) {
+        if let Some(again) = self.running.get_mut(key) {
+            *again = None;
+        }
     }
 }
 
@@ -90,8 +91,11 @@ mod tests {
         queue.end("a", Some(at(7)));
         queue.end("b", None);
         assert_eq!((queue.next_at(), queue.begin(at(6)), queue.begin(at(99))), (Some(at(6)), Some("a"), None));
-        queue.end("a", Some(at(7)));
-        queue.clear();
-        assert_eq!(queue.begin(at(99)), None);
+        queue.wake("a", at(6));
+        queue.restart(&"a");
+        assert_eq!((queue.next_at(), queue.begin(at(99))), (None, None), "the reconcile sees what has woken it");
+        queue.wake("a", at(9));
+        queue.end("a", None);
+        assert_eq!(queue.next_at(), Some(at(9)));
     }
 }

@@ -19,13 +19,15 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::promotions;
-use super::reconcile::{DEADLINE, claim, keep_warm, reconcile};
+use super::reconcile::{claim, keep_warm, reconcile};
 use super::write::tracker::WriteTracker;
 use super::{Context, Error};
 use relaybook_api::Pipeline;
 use relaybook_core::leader::bucket::Bucket;
 use relaybook_core::reading::Follower;
+use relaybook_runtime::call::CallError;
 use relaybook_runtime::stopping::applied;
+use relaybook_runtime::tenure::Tenure;
 use relaybook_runtime::watch::{TermNumber, api_in, watch_by_term};
 use relaybook_telemetry::chain;
 use relaybook_telemetry::metrics::Watch;
@@ -103,6 +105,9 @@ pub async fn run(
         Task::Essential
     });
     while let Some(ended) = tasks.join_next().await {
+        if let Err(panic) = &ended {
+            tracing::error!(error = %panic, "the pipeline controller cannot continue");
+        }
         if !matches!(ended, Ok(Task::Passing)) {
             stop.cancel();
         }
@@ -272,16 +277,11 @@ async fn assign(context: &Context, pipeline: &Pipeline) -> Result<(), Error> {
         lease.assign(uid, holds, 0);
         return Ok(());
     }
-    if !lease.buckets().contains(Bucket::of(uid)) {
-        // It is claimed when its bucket is ours.
-        return Ok(());
-    }
-    if !lease.allows(DEADLINE) {
-        return Err(Error::Deadline);
-    }
+    // It is claimed when its bucket is ours.
+    let Some(tenure) = Tenure::hold(lease, Bucket::of(uid), &context.stop) else { return Ok(()) };
     // The new term begins after that, so its lists are newer than every write of the other shard. A copy that is not current is followed by
     // another one.
-    if let Some(epoch) = claim(context, pipeline).await? {
+    if let Some(epoch) = claim(context, &tenure, pipeline).await? {
         lease.assign(uid, true, epoch);
     }
     Ok(())
@@ -304,6 +304,8 @@ fn ended(context: &Context, result: Result<(ObjectRef<Pipeline>, Action), contro
     match result {
         Ok(_) => {}
         Err(controller::Error::ObjectNotFound(gone)) => context.forget(&place(&gone)),
+        // Nothing is taken over while the process stops.
+        Err(controller::Error::ReconcilerFailed(Error::Claim(CallError::NotHeld), _)) if context.stop.is_cancelled() => {}
         Err(controller::Error::ReconcilerFailed(error, object)) => {
             let key = place(&object);
             tracing::warn!(namespace = key.namespace, pipeline = key.name, "{}", chain(&error));

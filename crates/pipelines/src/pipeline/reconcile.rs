@@ -21,16 +21,16 @@ use relaybook_core::pipeline::hooks::{Keys, judge};
 use relaybook_core::pipeline::status::ready::Notice;
 use relaybook_core::pipeline::status::{Base, Next, next};
 use relaybook_core::reading::Follower;
+use relaybook_runtime::call::DEADLINE;
 use relaybook_runtime::guarded::{Guarded, Outcome};
 use relaybook_runtime::leader::Busy;
 use relaybook_runtime::limiter::Permit;
 use relaybook_runtime::pace::SMALL_OBJECT;
 use relaybook_runtime::report::events::ChangeEvent;
+use relaybook_runtime::tenure::Tenure;
 use relaybook_telemetry::chain;
 use relaybook_telemetry::metrics::{ApiWrite, WriteResult};
 
-/// Time limit of one API call, because kube's client has no time limit.
-pub(super) const DEADLINE: Duration = Duration::from_secs(10);
 /// The owner of the fields that this controller writes.
 const FIELD_MANAGER: &str = "relaybook-pipeline";
 /// Delay after a log with a higher epoch than ours was read. After this delay it is known which replica is the leader.
@@ -153,7 +153,7 @@ fn log_epoch(pipeline: &Pipeline) -> Option<i32> {
 
 /// Writes a new epoch into the log of a pipeline that has come from another shard. Late writes of that shard test the earlier one, and fail.
 /// Returns the epoch. `None`: this copy is not current, or the pipeline is gone.
-pub(super) async fn claim(ctx: &Context, pipeline: &Pipeline) -> Result<Option<i32>, Error> {
+pub(super) async fn claim(ctx: &Context, tenure: &Tenure, pipeline: &Pipeline) -> Result<Option<i32>, Error> {
     let meta = &pipeline.metadata;
     let Some(log) = pipeline.status.as_ref().and_then(|status| status.log.as_ref()) else { return Ok(Some(0)) };
     let own = ctx.lease.term().map_or(0, |term| term.epoch);
@@ -164,7 +164,8 @@ pub(super) async fn claim(ctx: &Context, pipeline: &Pipeline) -> Result<Option<i
         patch = patch.test(["status", "log", "epoch"], json!(log.epoch));
     }
     let patch = patch.put(["status", "log", "epoch"], &epoch).map_err(|error| Error::Claim(error.into()))?;
-    let outcome = patch.write_status(&api, meta.name.as_deref().unwrap_or_default()).await.map_err(Error::Claim)?;
+    let outcome = patch.write_status(tenure.into(), &api, meta.name.as_deref().unwrap_or_default()).await;
+    let outcome = outcome.map_err(Error::Claim)?;
     Ok(matches!(outcome, Outcome::Written(_)).then_some(epoch))
 }
 

@@ -13,14 +13,14 @@ use relaybook_text::cut;
 use super::decide::{Action, identity};
 use super::expand::{Desired, INVALID, shown};
 use super::made::Made;
-use super::{Context, Error};
+use super::{Context, Error, may_write};
 use relaybook_api::pipeline::Baseline;
 use relaybook_api::pipeline_set::{Deletion, SET_MANAGER, WrongPipeline};
 use relaybook_api::{Pipeline, PipelineSet, PipelineSetStatus};
 use relaybook_core::changelog::MAX_MESSAGE;
 use relaybook_runtime::call::{CallError, call};
 use relaybook_runtime::guarded::{Guarded, Outcome as Written};
-use relaybook_runtime::leader::Busy;
+use relaybook_runtime::tenure::{Tenure, write};
 use relaybook_telemetry::metrics::{ApiWrite, WriteResult};
 
 /// Maximum number of concurrent calls for one set.
@@ -50,7 +50,7 @@ pub(super) enum Done {
 /// Carries out actions, several at a time. `spec`: the spec of a desired pipeline.
 pub(super) async fn act(
     context: &Context,
-    busy: &Busy,
+    tenure: &Tenure,
     set: &PipelineSet,
     actions: Vec<Action>,
     spec: impl Fn(&Desired) -> Option<Value> + Sync,
@@ -59,29 +59,32 @@ pub(super) async fn act(
     let act = |action| {
         let (api, spec) = (api.clone(), &spec);
         async move {
-            context.may_write(busy).await?;
+            may_write(tenure).await?;
             let result = match action {
                 Action::Apply { name, uid, desired, baseline } => {
                     let spec = spec(&desired).unwrap_or_default();
-                    apply(&api, set, &name, uid, &desired, spec, baseline).await
+                    apply((tenure, &api), set, &name, uid, &desired, spec, baseline).await
                 }
-                Action::Delete { name, uid, version } => delete(&api, name, uid, version).await,
+                Action::Delete { name, uid, version } => delete(tenure, &api, name, uid, version).await,
             };
-            count(context, result.is_ok());
+            count(context, ApiWrite::PipelineOfSet, &result);
             result
         }
     };
     stream::iter(actions).map(act).buffer_unordered(CALLS).collect().await
 }
 
-fn count(context: &Context, is_ok: bool) {
-    context.metrics.api_write(ApiWrite::PipelineOfSet, if is_ok { WriteResult::Ok } else { WriteResult::Error });
+/// Counts a write, if it was made.
+fn count<T>(context: &Context, write: ApiWrite, result: &Result<T, Error>) {
+    if !result.as_ref().is_err_and(Error::is_not_held) {
+        context.metrics.api_write(write, if result.is_ok() { WriteResult::Ok } else { WriteResult::Error });
+    }
 }
 
 /// Makes or changes a pipeline by server-side apply
 /// (<https://kubernetes.io/docs/reference/using-api/server-side-apply/>).
 async fn apply(
-    api: &Api<Pipeline>,
+    (tenure, api): (&Tenure, &Api<Pipeline>),
     set: &PipelineSet,
     name: &str,
     uid: Option<String>,
@@ -97,7 +100,7 @@ async fn apply(
         ..PatchParams::default()
     };
     let object = object(set, name, uid.as_deref(), desired, spec, baseline);
-    let error = match call(api.patch(name, &params, &Patch::Apply(&object))).await {
+    let error = match write(tenure.into(), api.patch(name, &params, &Patch::Apply(&object))).await {
         Ok(live) => {
             let Some((_, made)) = Made::of(&live) else { return Ok(Done::Deleted(name.to_owned())) };
             return Ok(Done::Applied { name: name.to_owned(), is_new: uid.is_none(), baseline, made: Box::new(made) });
@@ -181,11 +184,11 @@ fn owner(set: &PipelineSet) -> Option<OwnerReference> {
 }
 
 /// Deletes a pipeline, unless it has changed since.
-async fn delete(api: &Api<Pipeline>, name: String, uid: String, version: String) -> Result<Done, Error> {
+async fn delete(tenure: &Tenure, api: &Api<Pipeline>, name: String, uid: String, version: String) -> Result<Done, Error> {
     let preconditions = Some(Preconditions { uid: Some(uid), resource_version: Some(version) });
     let params =
         DeleteParams { preconditions, propagation_policy: Some(PropagationPolicy::Background), ..DeleteParams::default() };
-    match call(api.delete(&name, &params)).await {
+    match write(tenure.into(), api.delete(&name, &params)).await {
         Ok(_) => Ok(Done::Deleted(name)),
         Err(CallError::Api(error)) if matches!(&*error, kube::Error::Api(status) if status.is_not_found()) => {
             Ok(Done::Deleted(name))
@@ -197,19 +200,18 @@ async fn delete(api: &Api<Pipeline>, name: String, uid: String, version: String)
 /// Writes a status. Returns the set with it. A set that is gone or is another one now is seen by the watch.
 pub(super) async fn write_status(
     context: &Context,
-    busy: &Busy,
+    tenure: &Tenure,
     set: &PipelineSet,
     status: Option<PipelineSetStatus>,
 ) -> Result<Option<PipelineSet>, Error> {
     let Some(status) = status else { return Ok(None) };
-    context.may_write(busy).await?;
+    may_write(tenure).await?;
     let api: Api<PipelineSet> = Api::namespaced(context.client.clone(), &set.namespace().unwrap_or_default());
     let encoded = |error: serde_json::Error| Error::Status(error.into());
     let patch = Guarded::of(set.metadata.uid.as_deref()).put(["status"], &status).map_err(encoded)?;
-    let result = patch.write_status(&api, &set.name_any()).await;
-    let word = if result.is_ok() { WriteResult::Ok } else { WriteResult::Error };
-    context.metrics.api_write(ApiWrite::PipelineSetStatus, word);
-    match result.map_err(Error::Status)? {
+    let result = patch.write_status(tenure.into(), &api, &set.name_any()).await.map_err(Error::Status);
+    count(context, ApiWrite::PipelineSetStatus, &result);
+    match result? {
         Written::Written(set) => Ok(Some(set)),
         Written::Stale | Written::Gone => Ok(None),
     }

@@ -1,111 +1,83 @@
-//! The loop of the controller: the watches of sets and of their pipelines in each watched namespace, and the reconciles that they cause.
+//! The controller: the watches of sets and of their pipelines in each watched namespace, and the reconciles that they cause.
 //!
-//! One task applies all events, and starts the reconciles. It acts only as the leader, and after all lists of the leadership term are complete. An
-//! event of a pipeline causes a reconcile only if a decision can depend on it.
+//! In: events of the watches, and the wake-ups of the caches. Out: reconciles of sets, and of the sets of `--follow`. An event of a pipeline
+//! causes a reconcile only if a decision can depend on it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::StreamExt as _;
-use futures::stream::{self, BoxStream, SelectAll};
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, StreamExt as _, stream};
 use kube::runtime::watcher::Event;
 use tokio::sync::mpsc;
-use tokio::task::{JoinError, JoinSet};
-use tokio::time::sleep_until;
 
-use super::follow::{changes, make};
+use super::follow::{Changes, changes, make};
 use super::index::{Absorbed, Index, Listing};
 use super::reconcile::{Changed, Memory, reconcile, warm};
 use super::{Context, Error};
 use relaybook_api::pipeline_set::SET;
-use relaybook_api::{Backoff, ObjectName, Pipeline, PipelineSet};
-use relaybook_core::leader::bucket::Bucket;
+use relaybook_api::{ObjectName, Pipeline, PipelineSet};
 use relaybook_core::reading::Follower;
+use relaybook_runtime::controller::{Broken, Next, Place, Reconciler, Sources, Wakes, run as control};
 use relaybook_runtime::leader::Lease;
+use relaybook_runtime::limiter::NamespaceLimiter;
 use relaybook_runtime::pace::SMALL_OBJECT;
-use relaybook_runtime::queue::Queue;
-use relaybook_runtime::watch::{Arrived, api_in, numbered, scopes, watch_by_term, watch_labeled_by_term};
+use relaybook_runtime::tenure::Tenure;
+use relaybook_runtime::watch::scopes;
 use relaybook_telemetry::chain;
 use relaybook_telemetry::metrics::Watch;
 
-/// Time from an event to the reconcile that it causes. Events of many sources and pipelines come together.
-const GATHER: Duration = Duration::from_millis(100);
-/// Maximum number of sets that are reconciled concurrently.
-const RECONCILES: usize = 16;
-/// The pauses after failed reconciles.
-const PAUSES: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1) };
+/// Maximum number of sets that are reconciled concurrently. One namespace gets a quarter of them.
+const RECONCILES: usize = 64;
+/// Time from an event of a set to the check of the sets of `--follow`.
+const CHECK: Duration = Duration::from_secs(1);
 
-/// An event of one watch.
+/// What is reconciled.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Key {
+    /// The sets of `--follow`.
+    Follow,
+    Set(Follower),
+}
+
+/// What arrives. The numbers are those of watches.
 enum Change {
-    Set(Box<Event<PipelineSet>>),
-    Pipeline(Box<Event<Pipeline>>),
+    Set(usize, Box<Event<PipelineSet>>),
+    Pipeline(usize, Box<Event<Pipeline>>),
+    Woken(Follower),
 }
 
-/// One watch.
-struct Source {
-    listing: Listing,
-    /// The leadership term of its last complete list.
-    listed: Option<u64>,
-}
-
-/// A reconcile that has ended.
-type Ended = (Follower, Memory, Changed, Result<(), Error>);
-
-/// The state of the loop.
-struct Controller {
+/// What the controller knows.
+struct Sets {
     context: Arc<Context>,
-    sources: Vec<Source>,
+    /// The list in progress of each watch.
+    listings: Vec<Listing>,
     index: Index,
     memories: HashMap<Follower, Memory>,
-    queue: Queue<Follower>,
-    reconciles: JoinSet<Ended>,
-    /// Number of failed reconciles in a row.
-    failures: HashMap<Follower, u32>,
-    /// The task that makes the sets of `--follow`, and when it starts again after a failure.
-    follow: (JoinSet<Result<(), Error>>, Option<Instant>),
     /// Names of sets that `--follow` would need and that somebody else made.
     taken: Vec<String>,
-    /// Called after the first list of every watch.
-    ready: Option<Box<dyn FnOnce() + Send>>,
 }
 
-/// Runs the controller until it is stopped. Then it waits for the reconciles in progress. `woken` receives the wake-ups of the caches. `ready` is
-/// called after every watched namespace has been listed.
+/// Runs the controller until it is stopped. `woken` receives the wake-ups of the caches. `ready` is called after every watched namespace has been
+/// listed.
 pub async fn run(
     context: Context,
     mut woken: mpsc::Receiver<Follower>,
     ready: impl FnOnce() + Send + 'static,
-) -> Result<(), Error> {
-    let context = Arc::new(context);
-    let (stop, mut lease) = (context.stop.clone(), context.lease.clone());
-    let (mut controller, mut events) = Controller::new(Arc::clone(&context), Box::new(ready));
-    let result = loop {
-        let due = controller.start_reconciles();
-        tokio::select! {
-            () = stop.cancelled() => break Ok(()),
-            event = events.next() => match event {
-                Some(event) => controller.arrived(event),
-                None => break Err(Error::Ended),
-            },
-            key = woken.recv() => match key {
-                Some(key) => controller.wake(key),
-                None => break Err(Error::Ended),
-            },
-            Some(ended) = controller.reconciles.join_next() => {
-                if controller.ended(ended).is_err() {
-                    break Err(Error::Ended);
-                }
-            }
-            Some(done) = controller.follow.0.join_next() => controller.followed(done),
-            () = at(due) => {}
-            () = lease.changed() => {}
-        }
-    };
-    controller.follow.0.shutdown().await;
-    while controller.reconciles.join_next().await.is_some() {}
-    // The watches also end when the process stops.
-    if stop.is_cancelled() { Ok(()) } else { result }
+) -> Result<(), Broken> {
+    let (mut sources, mut listings) = (Sources::new(&context.client, &context.lease, &context.metrics), Vec::new());
+    for namespace in scopes(&context.options.watch_namespaces) {
+        let only = namespace.as_deref();
+        sources.watch::<PipelineSet>(only, None, Watch::PipelineSets, |watch, event| Change::Set(watch, Box::new(event)));
+        sources
+            .watch::<Pipeline>(only, Some(SET), Watch::Pipelines, |watch, event| Change::Pipeline(watch, Box::new(event)));
+        listings.extend([Listing::of(namespace.clone()), Listing::of(namespace)]);
+    }
+    sources.add(stream::poll_fn(move |task| woken.poll_recv(task)).map(Change::Woken));
+    let (stop, context) = (context.stop.clone(), Arc::new(context));
+    let sets = Sets { context, listings, index: Index::default(), memories: HashMap::new(), taken: Vec::new() };
+    control(sets, sources, NamespaceLimiter::new(RECONCILES), stop, ready).await
 }
 
 /// Notes which shard handles a set.
@@ -117,127 +89,118 @@ fn assign(lease: &Lease, event: &Event<PipelineSet>) {
     }
 }
 
-/// Waits until this time, or without end.
-async fn at(due: Option<Instant>) {
-    match due {
-        Some(due) => sleep_until(due.into()).await,
-        None => std::future::pending().await,
+impl Reconciler for Sets {
+    type Key = Key;
+    type Event = Change;
+    /// What was remembered and changed of a set.
+    type Done = (Option<(Memory, Changed)>, Result<(), Error>);
+
+    /// Events of many sources and pipelines come together.
+    const GATHER: Duration = Duration::from_millis(100);
+
+    fn absorb(&mut self, change: Change, wakes: &mut Wakes<Key>) {
+        let Absorbed { wake, gone } = match change {
+            Change::Set(watch, event) => {
+                assign(&self.context.lease, &event);
+                // Somebody may have deleted or changed a set of --follow.
+                wakes.wake_at(Key::Follow, Instant::now() + CHECK);
+                self.index.absorb_set(&mut self.listings[watch], *event)
+            }
+            Change::Pipeline(watch, event) => self.index.absorb_pipeline(&mut self.listings[watch], *event),
+            Change::Woken(key) => Absorbed { wake: vec![key], gone: Vec::new() },
+        };
+        for key in gone {
+            self.forget(&key);
+            wakes.forget(&Key::Set(key));
+        }
+        for key in wake {
+            wakes.wake(Key::Set(key));
+        }
+    }
+
+    fn listed(&mut self, _: bool, wakes: &mut Wakes<Key>) {
+        self.index.sets().for_each(|(key, _)| wakes.wake(Key::Set(key.clone())));
+        wakes.wake(Key::Follow);
+    }
+
+    fn place<'a>(&'a self, key: &'a Key) -> Option<Place<'a>> {
+        match key {
+            Key::Follow => Some(Place { namespace: &self.context.options.namespace, uid: None }),
+            Key::Set(key) => {
+                let set = self.index.set(key).filter(|set| set.metadata.deletion_timestamp.is_none())?;
+                Some(Place { namespace: &key.namespace, uid: Some(set.metadata.uid.as_deref().unwrap_or_default()) })
+            }
+        }
+    }
+
+    fn stand_by(&mut self, key: &Key, is_elsewhere: bool) {
+        let Key::Set(key) = key else { return };
+        if is_elsewhere {
+            // The set of another replica needs no sources here, and what is remembered of it becomes old.
+            self.forget(key);
+        } else if let Some(set) = self.index.set(key) {
+            // A set that is refused requests nothing.
+            let _ = warm(&self.context, set);
+        }
+    }
+
+    fn start(&mut self, key: &Key, tenure: Tenure, wakes: &mut Wakes<Key>) -> Option<BoxFuture<'static, Self::Done>> {
+        let context = Arc::clone(&self.context);
+        let Key::Set(of) = key else {
+            // If nothing has to change, this is a success, too.
+            let changes = self.follow();
+            return Some(async move { (None, make(&context, &tenure, changes).await) }.boxed());
+        };
+        let set = self.index.set(of).cloned()?;
+        context.caches.begin_term(tenure.term());
+        let mut memory = self.memories.remove(of).unwrap_or_default();
+        if let Some(until) = memory.rests_until.filter(|until| *until > Instant::now()) {
+            self.memories.insert(of.clone(), memory);
+            wakes.wake_at(key.clone(), until);
+            return None;
+        }
+        let made = self.index.made(of);
+        let work = async move {
+            let (changed, result) = reconcile(&context, &tenure, &set, &made, &mut memory).await;
+            (Some((memory, changed)), result)
+        };
+        Some(work.boxed())
+    }
+
+    fn ended(&mut self, key: &Key, (outcome, result): Self::Done, wakes: &mut Wakes<Key>) -> Next {
+        let mut again = None;
+        if let (Key::Set(key), Some((memory, changed))) = (key, outcome) {
+            if self.index.set(key).is_none() {
+                // It was deleted meanwhile, and has requested its sources since.
+                self.forget(key);
+                return Next::Done(None);
+            }
+            again = self.learn(key, memory, changed, wakes);
+        }
+        match result {
+            Ok(()) => Next::Done(again),
+            // The lists of the next term wake everything.
+            Err(Error::NotLeading) => Next::Done(None),
+            Err(error) => {
+                if !error.is_not_held() {
+                    let of = if let Key::Set(key) = key { (&*key.namespace, &*key.name) } else { ("", "--follow") };
+                    tracing::warn!(namespace = of.0, set = of.1, "{}", chain(&error));
+                }
+                Next::Failed { is_hung: error.is_timeout() }
+            }
+        }
     }
 }
 
-impl Controller {
-    /// Starts the watches. Returns their events.
-    fn new(
-        context: Arc<Context>,
-        ready: Box<dyn FnOnce() + Send>,
-    ) -> (Self, SelectAll<BoxStream<'static, Arrived<Change>>>) {
-        let (mut sources, mut events) = (Vec::new(), Vec::new());
-        let failed = |watch| {
-            let metrics = context.metrics.clone();
-            move || metrics.watch_error(watch)
-        };
-        for namespace in scopes(&context.options.watch_namespaces) {
-            let (first, client) = (sources.len(), &context.client);
-            let terms = || context.lease.term_numbers();
-            let sets = watch_by_term::<PipelineSet>(api_in(client, namespace.as_deref()), terms());
-            events.push(numbered(first, sets, failed(Watch::PipelineSets), |event| Change::Set(Box::new(event))));
-            let pipelines = watch_labeled_by_term::<Pipeline>(api_in(client, namespace.as_deref()), SET, terms());
-            let wrap = |event| Change::Pipeline(Box::new(event));
-            events.push(numbered(first + 1, pipelines, failed(Watch::Pipelines), wrap));
-            let source = || Source { listing: Listing::of(namespace.clone()), listed: None };
-            sources.extend([source(), source()]);
-        }
-        let controller = Self {
-            context,
-            sources,
-            index: Index::default(),
-            memories: HashMap::new(),
-            queue: Queue::default(),
-            reconciles: JoinSet::new(),
-            failures: HashMap::new(),
-            follow: (JoinSet::new(), None),
-            taken: Vec::new(),
-            ready: Some(ready),
-        };
-        (controller, stream::select_all(events))
-    }
-
-    /// Applies an event, and plans a reconcile of its set.
-    fn arrived(&mut self, Arrived { watch, term, change }: Arrived<Change>) {
-        let (Some(source), Some(change)) = (self.sources.get_mut(watch), change) else { return };
-        let is_set = matches!(change, Change::Set(_));
-        if let Change::Set(event) = &change {
-            assign(&self.context.lease, event);
-        }
-        let Absorbed { wake, gone, is_listed } = match change {
-            Change::Set(event) => self.index.absorb_set(&mut source.listing, *event),
-            Change::Pipeline(event) => self.index.absorb_pipeline(&mut source.listing, *event),
-        };
-        if is_listed {
-            source.listed = Some(term);
-        }
-        if is_set {
-            // Somebody may have deleted or changed a set of --follow.
-            self.follow.1.get_or_insert_with(|| Instant::now() + PAUSES.first);
-        }
-        for key in gone {
-            self.forget(&key);
-        }
-        for key in wake {
-            self.wake(key);
-        }
-        if !is_listed {
-            return;
-        }
-        // All sets are reconciled after a list: a reconcile was not possible before, or the list has ended what the watch has missed.
-        let all: Vec<Follower> = self.index.sets().map(|(key, _)| key.clone()).collect();
-        for key in all {
-            self.wake(key);
-        }
-        self.follow.1.get_or_insert_with(Instant::now);
-        if self.sources.iter().all(|source| source.listed.is_some())
-            && let Some(ready) = self.ready.take()
-        {
-            ready();
-        }
-    }
-
-    /// Forgets a deleted set, and releases its watches.
+impl Sets {
+    /// Forgets a set, and releases its watches.
     fn forget(&mut self, key: &Follower) {
         self.memories.remove(key);
-        self.failures.remove(key);
         self.context.caches.select(key, HashSet::new());
     }
 
-    fn wake(&mut self, key: Follower) {
-        self.queue.wake(key, Instant::now() + GATHER);
-    }
-
-    /// Returns the leadership term, if this replica is the leader and the lists of the term that concern this namespace are complete.
-    fn leading(&self, namespace: &str) -> Option<u64> {
-        let term = self.context.lease.term()?.number;
-        let concerned = self.sources.iter().filter(|source| source.listing.concerns(namespace));
-        concerned.map(|source| source.listed).all(|listed| listed == Some(term)).then_some(term)
-    }
-
-    /// Starts the reconciles that are due. Returns when the next one is.
-    fn start_reconciles(&mut self) -> Option<Instant> {
-        let is_leading = self.leading(&self.context.options.namespace).is_some() && self.context.lease.owns_common();
-        if is_leading && self.follow.1.is_some_and(|due| due <= Instant::now()) {
-            self.follow.1 = None;
-            self.start_follow();
-        }
-        while self.reconciles.len() < RECONCILES {
-            let Some(key) = self.queue.begin(Instant::now()) else { break };
-            self.start(key);
-        }
-        // If there are as many reconciles as there can be, the end of one is awaited.
-        let next = self.queue.next_at().filter(|_| self.reconciles.len() < RECONCILES);
-        next.into_iter().chain(self.follow.1.filter(|_| is_leading)).min()
-    }
-
-    /// Makes the sets of `--follow`.
-    fn start_follow(&mut self) {
+    /// Returns how the sets of `--follow` must change.
+    fn follow(&mut self) -> Changes {
         let options = &self.context.options;
         let changes = changes(&options.follow, &options.namespace, self.index.sets().map(|(_, set)| &**set));
         if changes.taken != self.taken {
@@ -249,64 +212,11 @@ impl Controller {
                 );
             }
         }
-        if !(changes.apply.is_empty() && changes.delete.is_empty()) {
-            let (context, busy) = (Arc::clone(&self.context), self.context.lease.hold(Bucket::COMMON));
-            if let Some(busy) = busy {
-                self.follow.0.spawn(async move { make(&context, &busy, changes).await });
-            }
-        }
+        changes
     }
 
-    fn followed(&mut self, done: Result<Result<(), Error>, JoinError>) {
-        if let Ok(Err(error)) = done {
-            tracing::warn!("{}", chain(&error));
-            self.follow.1 = Some(Instant::now() + PAUSES.longest / 6);
-        }
-    }
-
-    fn start(&mut self, key: Follower) {
-        let Some(set) = self.index.set(&key).cloned().filter(|set| set.metadata.deletion_timestamp.is_none()) else {
-            self.queue.end(key, None);
-            return;
-        };
-        let busy = self.context.lease.begin(set.metadata.uid.as_deref().unwrap_or_default());
-        if busy.is_none() && self.context.lease.term().is_some() {
-            // The set of another replica needs no sources here, and what is remembered of it becomes old.
-            self.forget(&key);
-            self.queue.end(key, None);
-            return;
-        }
-        let (Some(term), Some(busy)) = (self.leading(&key.namespace), busy) else {
-            // A set that is refused requests nothing.
-            let _ = warm(&self.context, &set);
-            self.queue.end(key, None);
-            return;
-        };
-        self.context.caches.begin_term(term);
-        let mut memory = self.memories.remove(&key).unwrap_or_default();
-        if memory.rests_until.is_some_and(|until| until > Instant::now()) {
-            self.queue.end(key.clone(), memory.rests_until);
-            self.memories.insert(key, memory);
-            return;
-        }
-        let made = self.index.made(&key);
-        let context = Arc::clone(&self.context);
-        self.reconciles.spawn(async move {
-            let (changed, result) = reconcile(&context, &busy, &set, &made, &mut memory).await;
-            drop(busy);
-            (key, memory, changed, result)
-        });
-    }
-
-    /// Processes the result of a reconcile.
-    fn ended(&mut self, ended: Result<Ended, JoinError>) -> Result<(), JoinError> {
-        let (key, mut memory, changed, result) = ended?;
-        if self.index.set(&key).is_none() {
-            // It was deleted meanwhile, and has requested its sources since.
-            self.forget(&key);
-            self.queue.end(key, None);
-            return Ok(());
-        }
+    /// Takes what a reconcile has changed. Returns when to reconcile again without an event.
+    fn learn(&mut self, key: &Follower, mut memory: Memory, changed: Changed, wakes: &mut Wakes<Key>) -> Option<Instant> {
         let writes = changed.written.len() + usize::from(changed.set.is_some());
         if writes > 0 {
             let now = Instant::now();
@@ -319,23 +229,11 @@ impl Controller {
         let find = |(name, made)| self.index.found(place(name), key.name.clone(), made);
         woken.extend(changed.found.into_iter().filter_map(find));
         for key in woken {
-            self.wake(key);
+            wakes.wake(Key::Set(key));
         }
         if let Some(set) = changed.set {
-            self.index.renew(&key, set);
+            self.index.renew(key, set);
         }
-        let again = match result {
-            Ok(()) => {
-                self.failures.remove(&key);
-                changed.again
-            }
-            Err(Error::NotLeading) => None,
-            Err(error) => {
-                tracing::warn!(namespace = key.namespace, set = key.name, "{}", chain(&error));
-                Some(Instant::now() + PAUSES.next(self.failures.entry(key.clone()).or_default()))
-            }
-        };
-        self.queue.end(key, again);
-        Ok(())
+        changed.again
     }
 }

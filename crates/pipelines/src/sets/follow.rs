@@ -9,13 +9,13 @@ use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
-use super::{Context, Error};
+use super::{Context, Error, may_write};
 use relaybook_api::group;
 use relaybook_api::pipeline::source::{FLEET_VERSION, LabelOperator, LabelRequirement, LabelRequirements};
 use relaybook_api::pipeline_set::{ObjectSources, PipelineTemplate, PipelineTemplateMetadata, SET_MANAGER};
 use relaybook_api::{PipelineSet, PipelineSetSpec, pipeline_set};
-use relaybook_runtime::call::{CallError, call};
-use relaybook_runtime::leader::Busy;
+use relaybook_runtime::call::CallError;
+use relaybook_runtime::tenure::{Tenure, write};
 
 /// The label of the sets of `--follow`, with the name of the kind.
 const FOLLOW: &str = concat!(group!(), "/follow");
@@ -171,18 +171,19 @@ pub(super) fn changes<'a>(
 }
 
 /// Makes the changes. A set that somebody else made is left alone.
-pub(super) async fn make(context: &Context, busy: &Busy, changes: Changes) -> Result<(), Error> {
+pub(super) async fn make(context: &Context, tenure: &Tenure, changes: Changes) -> Result<(), Error> {
     let api: Api<PipelineSet> = Api::namespaced(context.client.clone(), &context.options.namespace);
     for set in changes.apply {
-        context.may_write(busy).await?;
+        may_write(tenure).await?;
         let (name, params) = (set.name_any(), PatchParams::apply(SET_MANAGER).force());
-        call(api.patch(&name, &params, &Patch::Apply(&set))).await.map_err(Error::Follow)?;
+        write(tenure.into(), api.patch(&name, &params, &Patch::Apply(&set))).await.map_err(Error::Follow)?;
         tracing::info!(set = name, "made a set of --follow");
     }
     for (name, uid) in changes.delete {
-        context.may_write(busy).await?;
+        may_write(tenure).await?;
         let preconditions = Some(Preconditions { uid: Some(uid), resource_version: None });
-        match call(api.delete(&name, &DeleteParams { preconditions, ..DeleteParams::background() })).await {
+        let params = DeleteParams { preconditions, ..DeleteParams::background() };
+        match write(tenure.into(), api.delete(&name, &params)).await {
             Ok(_) => tracing::info!(set = name, "deleted a set that --follow does not name any more"),
             Err(CallError::Api(error)) if matches!(&*error, kube::Error::Api(status) if status.is_not_found() || status.is_conflict()) =>
                 {}

@@ -29,11 +29,6 @@ impl Listing {
         Self { namespace, names: HashSet::new() }
     }
 
-    /// Whether objects of this namespace are watched.
-    pub(super) fn concerns(&self, namespace: &str) -> bool {
-        self.namespace.as_ref().is_none_or(|of| of == namespace)
-    }
-
     /// Ends the list. Returns whether an object was in it, or is in another namespace.
     fn end(&mut self) -> impl Fn(&str, &str) -> bool + use<> {
         let (namespace, names) = (self.namespace.clone(), std::mem::take(&mut self.names));
@@ -50,8 +45,6 @@ pub(super) struct Absorbed {
     pub wake: Vec<Follower>,
     /// Sets that are gone.
     pub gone: Vec<Follower>,
-    /// Whether a list is complete.
-    pub is_listed: bool,
 }
 
 /// All sets and their pipelines.
@@ -102,7 +95,6 @@ impl Index {
                 let is_there = listing.end();
                 let gone = self.sets.keys().filter(|key| !is_there(&key.namespace, &key.name));
                 absorbed.gone.extend(gone.cloned());
-                absorbed.is_listed = true;
             }
         }
         for key in &absorbed.gone {
@@ -130,7 +122,6 @@ impl Index {
                 let gone = self.made.keys().filter(|place| !is_there(&place.namespace, &place.name));
                 let gone: Vec<ObjectName> = gone.cloned().collect();
                 absorbed.wake.extend(gone.iter().filter_map(|place| self.remove(place)));
-                absorbed.is_listed = true;
             }
         }
         absorbed
@@ -221,8 +212,7 @@ mod tests {
         for event in [Event::Init, Event::InitApply(pipeline("b", "8", "other", "x"))] {
             absorb(event);
         }
-        let listed = absorb(Event::InitDone);
-        assert_eq!((listed.wake, listed.is_listed), (vec![apps.clone()], true), "it is missing from the list");
+        assert_eq!(absorb(Event::InitDone).wake, std::slice::from_ref(&apps), "it is missing from the list");
         assert_eq!(
             index.put(ObjectName::new("t", "a"), "apps".into(), Made::of(&pipeline("a", "9", "apps", "x")).unwrap().1),
             None

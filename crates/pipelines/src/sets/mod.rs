@@ -24,8 +24,6 @@ mod template;
 #[cfg(test)]
 mod testing;
 
-use std::time::Duration;
-
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
@@ -34,13 +32,11 @@ pub use expand::{Settings, problem};
 pub use follow::{Follow, Followed};
 
 use relaybook_clusters::Caches;
-use relaybook_runtime::call::CallError;
-use relaybook_runtime::leader::{Busy, Lease};
+use relaybook_runtime::call::{CallError, DEADLINE};
+use relaybook_runtime::leader::Lease;
 use relaybook_runtime::pace::NamespacePace;
+use relaybook_runtime::tenure::Tenure;
 use relaybook_telemetry::Metrics;
-
-/// Time for one call, including retries of the client.
-const CALL: Duration = Duration::from_secs(10);
 
 /// Errors of a reconcile of a set.
 #[derive(Debug, thiserror::Error)]
@@ -65,9 +61,25 @@ pub enum Error {
     /// This replica is not the leader any more, or the process stops.
     #[error("this replica is not the leader, or stops")]
     NotLeading,
-    /// A watch, or the channel of the caches, ended although the controller was not stopped. This must never happen.
-    #[error("the watch of sets has ended")]
-    Ended,
+}
+
+impl Error {
+    /// Whether the API server did not answer.
+    fn is_timeout(&self) -> bool {
+        matches!(self.call(), Some(CallError::Timeout))
+    }
+
+    /// Whether a write was not made, because the tenure did not allow it any more.
+    fn is_not_held(&self) -> bool {
+        matches!(self.call(), Some(CallError::NotHeld))
+    }
+
+    fn call(&self) -> Option<&CallError> {
+        match self {
+            Self::Pipeline { source, .. } | Self::Status(source) | Self::Follow(source) => Some(source),
+            Self::NotLeading => None,
+        }
+    }
 }
 
 /// Options of the controller.
@@ -103,10 +115,7 @@ pub struct Context {
     pub stop: CancellationToken,
 }
 
-impl Context {
-    /// Waits until a call may start. `Err`: the work was begun in another term, or the process stops.
-    async fn may_write(&self, busy: &Busy) -> Result<(), Error> {
-        let may = self.stop.run_until_cancelled(self.lease.wait_with(busy, CALL)).await;
-        if may == Some(true) { Ok(()) } else { Err(Error::NotLeading) }
-    }
+/// Waits until a call may start. `Err`: the work was begun in another term, or the process stops.
+async fn may_write(tenure: &Tenure) -> Result<(), Error> {
+    if tenure.wait(DEADLINE).await { Ok(()) } else { Err(Error::NotLeading) }
 }

@@ -17,7 +17,7 @@ use relaybook_api::pipeline_set::{MAX_PIPELINES, SourceRef, WrongPipeline};
 use relaybook_api::{Backoff, PipelineSet, Status, now};
 use relaybook_core::pipeline::plan::Refused;
 use relaybook_core::reading::{Follower, Now, Reason};
-use relaybook_runtime::leader::Busy;
+use relaybook_runtime::tenure::Tenure;
 
 /// The pauses before a refused pipeline is tried again.
 const PAUSES: Backoff = Backoff { first: Duration::from_mins(1), longest: Duration::from_mins(16) };
@@ -61,16 +61,16 @@ pub(super) fn warm(context: &Context, set: &PipelineSet) -> Result<Planned, Refu
 /// Reconciles a set as the leader. What was done counts also after an error.
 pub(super) async fn reconcile(
     context: &Context,
-    busy: &Busy,
+    tenure: &Tenure,
     set: &PipelineSet,
     made: &BTreeMap<String, Made>,
     memory: &mut Memory,
 ) -> (Changed, Result<(), Error>) {
     let mut changed = Changed::default();
     let result = match warm(context, set) {
-        Ok(planned) => make(context, busy, set, &planned, made, memory, &mut changed).await,
+        Ok(planned) => make(context, tenure, set, &planned, made, memory, &mut changed).await,
         Err(refused) => {
-            let written = write_status(context, busy, set, status::next(set, Err(&refused), now())).await;
+            let written = write_status(context, tenure, set, status::next(set, Err(&refused), now())).await;
             written.map(|set| changed.set = set)
         }
     };
@@ -79,7 +79,7 @@ pub(super) async fn reconcile(
 
 async fn make(
     context: &Context,
-    busy: &Busy,
+    tenure: &Tenure,
     set: &PipelineSet,
     planned: &Planned,
     made: &BTreeMap<String, Made>,
@@ -100,7 +100,7 @@ async fn make(
     let spec = |desired: &_| spec_of(set, planned, &found, desired);
     let mut pipelines = made.values().filter(|made| !made.is_deleting).count();
     let mut failed = None;
-    for done in act(context, busy, set, decided.actions, spec).await {
+    for done in act(context, tenure, set, decided.actions, spec).await {
         match done {
             Ok(Done::Applied { name, is_new, baseline, made }) => {
                 pipelines += usize::from(is_new);
@@ -118,7 +118,7 @@ async fn make(
                 waiting.insert(name.clone());
                 memory.refuse(name, what, wrong);
             }
-            Err(error) => failed = Some(error),
+            Err(error) => keep(&mut failed, error),
         }
     }
     memory.retain(&waiting, |name| expanded.desired.contains_key(name) || made.contains_key(name));
@@ -127,11 +127,21 @@ async fn make(
     let outcome = Outcome { pipelines, leaving, wrong, incomplete, found: is_recorded.then_some(&found[..]) };
     let is_filling = |found: &Found<'_>| matches!(found.sources.incomplete, Some((Reason::CacheNotSynced, _)));
     if !found.iter().any(is_filling) {
-        changed.set = write_status(context, busy, set, status::next(set, Ok(outcome), now())).await?;
+        match write_status(context, tenure, set, status::next(set, Ok(outcome), now())).await {
+            Ok(set) => changed.set = set,
+            Err(error) => keep(&mut failed, error),
+        }
     }
     let soon = is_cut.then(Instant::now);
     changed.again = soon.into_iter().chain(memory.refused.values().map(|refusal| refusal.again)).min();
     failed.map_or(Ok(()), Err)
+}
+
+/// Keeps the last error, or a timeout: it shows that the writes of the namespace hang.
+fn keep(failed: &mut Option<Error>, error: Error) {
+    if !failed.as_ref().is_some_and(Error::is_timeout) {
+        *failed = Some(error);
+    }
 }
 
 /// Computes what to do.
@@ -202,5 +212,21 @@ impl Memory {
         self.existed.retain(|name| is_needed(name));
         self.applied.retain(|name, _| is_needed(name));
         self.refused.retain(|name, _| waiting.contains(name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use relaybook_runtime::call::CallError;
+
+    #[test]
+    fn a_timeout_is_not_hidden_by_a_later_error() {
+        let errors = [CallError::NotHeld, CallError::Timeout, CallError::NotHeld].map(Error::Status);
+        let mut failed = None;
+        for (error, is_timeout) in errors.into_iter().zip([false, true, true]) {
+            keep(&mut failed, error);
+            assert_eq!(failed.as_ref().map(Error::is_timeout), Some(is_timeout));
+        }
     }
 }

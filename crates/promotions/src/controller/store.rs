@@ -1,8 +1,8 @@
 //! The calls of the API server. It is the only file that writes Promotions.
 //!
-//! In: specs to create, statuses to write, promotions to delete. Out: the objects that are stored. Each write happens only as the leader, in
-//! the leadership term of the reconcile, and has a deadline. A status write and a deletion test the version of the object. What is written and not
-//! in the change log is reported as an Event.
+//! In: specs to create, statuses to write, promotions to delete. Out: the objects that are stored. Each write needs the tenure of the
+//! reconcile, and has a deadline. A status write and a deletion test the version of the object. What is written and not in the change log is
+//! reported as an Event.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -27,14 +27,13 @@ use relaybook_core::promotion::progress::{Progress, Task};
 use relaybook_core::promotion::reason::PUSHED;
 use relaybook_core::promotion::state::recorded;
 use relaybook_core::promotion::text::{bounded, shown};
-use relaybook_runtime::call::{CallError, call};
+use relaybook_runtime::call::{CallError, DEADLINE, call};
 use relaybook_runtime::guarded::{Guarded, Outcome};
 use relaybook_runtime::report::events::ChangeEvent;
+use relaybook_runtime::tenure::{Tenure, write};
 use relaybook_telemetry::chain;
 use relaybook_telemetry::metrics::{ApiWrite, WriteResult};
 
-/// Maximum duration of a call.
-const CALL: Duration = Duration::from_secs(10);
 /// The Lease must last for this time when a live read starts: for the read, a read of the Promotion, and the write.
 const READS_AND_WRITE: Duration = Duration::from_secs(30);
 
@@ -42,16 +41,15 @@ const READS_AND_WRITE: Duration = Duration::from_secs(30);
 pub(super) struct Store<'a> {
     context: &'a Context,
     key: &'a Key,
-    /// The leadership term of the reconcile.
-    term: u64,
+    tenure: &'a Tenure,
     /// Number of lists before the reconcile.
     lists: u64,
 }
 
 impl<'a> Store<'a> {
-    /// Returns the calls of a reconcile that starts in this leadership term, after this number of lists.
-    pub(super) fn new(context: &'a Context, key: &'a Key, term: u64, lists: u64) -> Self {
-        Self { context, key, term, lists }
+    /// Returns the calls of a reconcile that starts after this number of lists.
+    pub(super) fn new(context: &'a Context, key: &'a Key, tenure: &'a Tenure, lists: u64) -> Self {
+        Self { context, key, tenure, lists }
     }
 
     fn promotions(&self) -> Api<Promotion> {
@@ -62,19 +60,15 @@ impl<'a> Store<'a> {
         learn(&mut self.context.index());
     }
 
-    /// Whether this replica is still the leader, in the same term, for long enough for one call.
-    fn may_write(&self) -> Result<(), Error> {
-        let lease = &self.context.lease;
-        let is_leader = lease.term().is_some_and(|term| term.number == self.term) && lease.allows(CALL);
-        if is_leader && !self.context.stop.is_cancelled() { Ok(()) } else { Err(Error::NotLeader) }
-    }
-
     fn count(&self, result: WriteResult) {
         self.context.metrics.api_write(ApiWrite::Promotion, result);
     }
 
     /// Counts a failed write, and reports it to the users of the pipeline if the API server refused it.
     fn failed(&self, promotion: &PromotionSpec, error: CallError) -> Error {
+        if matches!(error, CallError::NotHeld) {
+            return Error::NotLeader;
+        }
         self.count(WriteResult::Error);
         if is_refusal(&error) {
             let environment = shown(&promotion.environment);
@@ -131,8 +125,7 @@ impl Calls for Store<'_> {
 
     async fn pipeline(&self, name: &str) -> Result<Option<Pipeline>, Error> {
         // Waits here and not before the write: what was read must not become old during the wait.
-        let wait = self.context.lease.wait(READS_AND_WRITE);
-        if !self.context.stop.run_until_cancelled(wait).await.unwrap_or(false) {
+        if !self.tenure.wait(READS_AND_WRITE).await {
             return Err(Error::NotLeader);
         }
         let api = Api::<Pipeline>::namespaced(self.context.client.clone(), &self.key.namespace);
@@ -152,11 +145,10 @@ impl Calls for Store<'_> {
     }
 
     async fn create(&self, spec: &PromotionSpec) -> Result<Option<Promotion>, Error> {
-        self.may_write()?;
         let name = name(spec);
         let metadata = ObjectMeta { name: Some(name.clone()), labels: Some(labels(spec)), ..ObjectMeta::default() };
         let object = Promotion { metadata, spec: spec.clone(), status: None };
-        match call(self.promotions().create(&PostParams::default(), &object)).await {
+        match write(self.tenure.into(), self.promotions().create(&PostParams::default(), &object)).await {
             Ok(stored) => {
                 self.count(WriteResult::Ok);
                 self.learn(|index| index.learn_promotion(self.lists, &stored));
@@ -172,11 +164,10 @@ impl Calls for Store<'_> {
     }
 
     async fn write(&self, base: &Promotion, status: &PromotionStatus) -> Result<Option<Promotion>, Error> {
-        self.may_write()?;
         let version = json!(base.metadata.resource_version);
         let patch = Guarded::of(base.metadata.uid.as_deref()).test(["metadata", "resourceVersion"], version);
         let patch = patch.put(["status"], status).map_err(CallError::from)?;
-        match patch.write_status(&self.promotions(), &base.name_any()).await {
+        match patch.write_status(self.tenure.into(), &self.promotions(), &base.name_any()).await {
             Ok(Outcome::Written(stored)) => {
                 self.count(WriteResult::Ok);
                 self.learn(|index| index.learn_promotion(self.lists, &stored));
@@ -210,7 +201,9 @@ impl Calls for Store<'_> {
     }
 
     fn start(&self, promotion: &Promotion, task: Task) -> Result<(), Error> {
-        self.may_write()?;
+        if !self.tenure.allows(DEADLINE) {
+            return Err(Error::NotLeader);
+        }
         let status = promotion.status.as_ref();
         let number = match task {
             Task::Carry => status.map_or(0, |status| status.attempts),
@@ -226,11 +219,10 @@ impl Calls for Store<'_> {
     }
 
     async fn delete(&self, base: &Promotion) -> Result<(), Error> {
-        self.may_write()?;
         let version = base.metadata.resource_version.clone();
         let preconditions = Some(Preconditions { resource_version: version, uid: base.metadata.uid.clone() });
         let params = DeleteParams { preconditions, ..DeleteParams::background() };
-        match call(self.promotions().delete(&base.name_any(), &params)).await {
+        match write(self.tenure.into(), self.promotions().delete(&base.name_any(), &params)).await {
             Ok(_) => {
                 self.count(WriteResult::Ok);
                 Ok(())

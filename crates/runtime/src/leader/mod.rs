@@ -86,6 +86,12 @@ impl Busy {
     pub fn is_of(&self, term: LeadershipTerm) -> bool {
         self.term == term.number
     }
+
+    /// Returns the number of the term in which the work was begun.
+    #[must_use]
+    pub fn term(&self) -> u64 {
+        self.term
+    }
 }
 
 impl Drop for Busy {
@@ -218,8 +224,15 @@ impl Lease {
     /// Whether an action in one of our buckets may start that takes at most this long.
     #[must_use]
     pub fn allows(&self, duration: Duration) -> bool {
-        let view = *self.view.borrow();
-        view.term.is_some() && since_boot() + duration + MARGIN < view.until
+        self.until(duration, Duration::ZERO).is_some()
+    }
+
+    /// Returns until when an action in one of our buckets may take that starts now and takes at most `takes`. `None`: it and what follows within
+    /// `after` may not start. The result is by [`since_boot`]. It is read once, so a process that is frozen afterwards starts nothing too late.
+    #[must_use]
+    pub fn until(&self, takes: Duration, after: Duration) -> Option<Duration> {
+        let (view, now) = (*self.view.borrow(), since_boot());
+        (view.term.is_some() && now + takes + after + MARGIN < view.until).then_some(now + takes)
     }
 
     /// Waits until an action may start that takes at most this long. Returns `false` if the term ends first.
@@ -301,6 +314,11 @@ impl Renewal {
         let until = since_boot() + duration.unwrap_or_default();
         let buckets = if duration.is_some() { Buckets::ALL } else { Buckets::default() };
         self.0.send_modify(|view| (view.until, view.buckets) = (until, buckets));
+    }
+
+    /// Begins the term with this number, or ends the term.
+    pub fn set_term(&self, number: Option<u64>) {
+        self.0.send_modify(|view| view.term = number.map(|number| LeadershipTerm { number, epoch: 1 }));
     }
 }
 

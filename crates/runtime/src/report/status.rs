@@ -4,6 +4,7 @@ use kube::{Api, Client, ResourceExt as _};
 
 use crate::call::CallError;
 use crate::guarded::{Guarded, Outcome};
+use crate::tenure::Unowned;
 use relaybook_api::{Notification, NotificationStatus};
 use relaybook_telemetry::metrics::{ApiWrite, Metrics, WriteResult};
 
@@ -17,7 +18,7 @@ pub async fn write(
 ) -> Result<Option<String>, CallError> {
     let api: Api<Notification> = Api::namespaced(client.clone(), &notification.namespace().unwrap_or_default());
     let patch = Guarded::of(notification.metadata.uid.as_deref()).put(["status"], status)?;
-    let written = patch.write_status(&api, &notification.name_any()).await;
+    let written = patch.write_status(Unowned::HeldByCaller.into(), &api, &notification.name_any()).await;
     metrics.api_write(
         ApiWrite::NotificationStatus,
         match &written {

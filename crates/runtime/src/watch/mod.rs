@@ -10,7 +10,6 @@
 
 mod named;
 mod raw_object;
-mod several;
 mod steady;
 mod touched;
 
@@ -22,8 +21,9 @@ use std::time::Duration;
 
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt as _};
+use k8s_openapi::NamespaceResourceScope;
 use kube::runtime::watcher::{self, watcher};
-use kube::{Api, Resource};
+use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch::Receiver;
 use tokio::time::Instant;
@@ -34,7 +34,6 @@ pub use named::is_forbidden;
 pub use named::{NamedWatches, Seen};
 pub use raw_object::Lean;
 pub use raw_object::{Deleted, Guarded};
-pub use several::{Arrived, api_in, numbered, scopes};
 use steady::{Logged, steady};
 pub use touched::touched;
 
@@ -76,6 +75,29 @@ impl TermNumber {
 
 /// Events of a watch.
 pub type Events<K> = BoxStream<'static, watcher::Result<watcher::Event<K>>>;
+
+/// Returns the namespaces to watch, each once. One `None` means all.
+#[must_use]
+pub fn scopes(namespaces: &[String]) -> Vec<Option<String>> {
+    let mut scopes: Vec<Option<String>> = namespaces.iter().cloned().map(Some).collect();
+    scopes.sort_unstable();
+    scopes.dedup();
+    if scopes.is_empty() {
+        scopes.push(None);
+    }
+    scopes
+}
+
+/// Returns the API of a kind in one namespace, or in all.
+pub fn api_in<K>(client: &Client, namespace: Option<&str>) -> Api<K>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType: Default>,
+{
+    match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    }
+}
 
 /// Watches by leadership term: nothing before the first term, and a restart with each term.
 pub fn watch_by_term<K>(api: Api<Guarded<K>>, terms: Receiver<Option<u64>>) -> (TermNumber, Events<K>)

@@ -14,6 +14,7 @@ use relaybook_api::{Pipeline, version};
 use relaybook_runtime::call::{CallError, call};
 use relaybook_runtime::guarded::{Guarded, Outcome};
 use relaybook_runtime::pace::SMALL_OBJECT;
+use relaybook_runtime::tenure::Unowned;
 
 /// The sizes of a target and of a change in a status, in bytes.
 const TARGET: usize = 500;
@@ -61,7 +62,8 @@ pub async fn write(
         patch = patch.test(["status", "log", "serial"], json!(serial));
     }
     let api: Api<Pipeline> = Api::namespaced(client.clone(), &pipeline.namespace);
-    Ok(match patch.put(["status", "dispatched"], &raw)?.write_status(&api, &pipeline.name).await? {
+    let patch = patch.put(["status", "dispatched"], &raw)?;
+    Ok(match patch.write_status(Unowned::HeldByCaller.into(), &api, &pipeline.name).await? {
         Outcome::Written(stored) => Persisted::Done(Stored { raw, version: version(stored.resource_version().as_deref()) }),
         Outcome::Stale => Persisted::Stale,
         Outcome::Gone => Persisted::Gone,
