@@ -37,11 +37,8 @@ pub(super) async fn enqueue_affected(ctx: &Context, changed: Changed) {
         ctx.wake_pipelines(|p| changed.reaches.iter().any(|reach| reach.selects(&p.namespace, &p.labels)));
         ctx.deliveries.check(Scope::Names(changed.names)).await;
     }
-    for (uid, place) in changed.due_layers {
-        wake_pipeline(ctx, &place, Scope::Pipeline(uid)).await;
-    }
-    for (uid, place) in changed.compiled {
-        wake_pipeline(ctx, &place, Scope::Layers(uid)).await;
+    for (scope, place) in changed.layers {
+        wake_pipeline(ctx, &place, scope).await;
     }
 }
 

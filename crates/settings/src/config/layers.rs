@@ -195,16 +195,20 @@ pub fn of_whole_pipeline(spec: &PipelineSpec, namespace: &str, name: &str) -> Op
     spec.notifications.iter().find(|l| l.name == name).map(|l| Layer::of(Source::Pipeline, namespace, l))
 }
 
-/// The names of all notifications for which a pipeline has a layer, at any level.
-#[must_use]
-pub fn names(spec: &PipelineSpec) -> BTreeSet<String> {
-    let environments = spec.environments.iter();
-    let inner = environments.flat_map(|e| {
+/// All layers of a pipeline, at any level.
+pub fn all(spec: &PipelineSpec) -> impl Iterator<Item = &NotificationLayer> {
+    let inner = spec.environments.iter().flat_map(|e| {
         let overrides = e.targets_from.iter().flat_map(|from| &from.overrides).flat_map(|over| &over.notifications);
         let generated = e.targets_from.iter().flat_map(|from| &from.notifications).chain(overrides);
         e.notifications.iter().chain(e.targets.iter().flat_map(|t| &t.notifications)).chain(generated)
     });
-    spec.notifications.iter().chain(inner).map(|layer| layer.name.clone()).collect()
+    spec.notifications.iter().chain(inner)
+}
+
+/// The names of all notifications for which a pipeline has a layer, at any level.
+#[must_use]
+pub fn names(spec: &PipelineSpec) -> BTreeSet<String> {
+    all(spec).map(|layer| layer.name.clone()).collect()
 }
 
 fn fields(of: &impl Serialize) -> Map<String, Value> {

@@ -6,9 +6,10 @@
 use std::time::{Duration, Instant};
 
 use super::budget::Next;
-use super::changed::Changed;
+use super::changed::{Changed, are_compiled};
 use super::configuration::Configuration;
 use super::layer_job::LayerJob;
+use super::results::{Entry, Owner};
 
 /// The state of a job after a time slice.
 pub(crate) enum Outcome {
@@ -33,18 +34,14 @@ impl Configuration {
     /// Runs a job for one time slice. Blocks the thread.
     pub(crate) fn run(&self, job: &mut LayerJob) -> (Outcome, Duration) {
         let began = Instant::now();
-        let state = self.state();
-        let layers = state.pipelines.get(&job.uid);
-        let Some(layers) = layers.filter(|layers| layers.layers.get(&job.name).is_some_and(|layer| layer.is_due)) else {
-            return (Outcome::Dropped, Duration::ZERO);
-        };
-        let (site, sources) = (layers.site.clone(), state.beneath(&layers.site, &job.name));
-        drop(state);
-        let is_done = job.run(&site, sources, self.compiler());
+        let due = self.state().due(&job.place);
+        let Some(sources) = due else { return (Outcome::Dropped, Duration::ZERO) };
+        let is_done = job.run(sources, self.compiler());
         (if is_done { Outcome::Done } else { Outcome::Paused }, began.elapsed())
     }
 
-    /// Applies the outcome of a time slice. Returns what the outcome affects, and whether the layers of a notification were compiled.
+    /// Applies the outcome of a time slice, for which this namespace pays. Returns what the outcome affects, and whether the layers of a
+    /// notification were compiled.
     pub(crate) fn finish(
         &self,
         namespace: &str,
@@ -52,44 +49,31 @@ impl Configuration {
         (outcome, cost): (Outcome, Duration),
     ) -> (Changed, bool) {
         let mut state = self.state();
-        let state = &mut *state;
-        let mut changed = Changed::default();
-        let mut is_compiled = false;
-        match outcome {
-            Outcome::Dropped => return (changed, false),
-            Outcome::Paused => state.turns.put_back(namespace, job, self.began.elapsed()),
-            Outcome::Done => {
-                let Some(layers) = state.pipelines.get(&job.uid) else { return (changed, false) };
-                let (site, sources) = (layers.site.clone(), state.beneath(&layers.site, &job.name));
-                let result = job.finish(&site, &sources).filter(|result| result.is_current(&sources, &self.config_maps));
-                let layers = state.pipelines.get_mut(&job.uid);
-                match (result, layers.and_then(|layers| layers.layers.get_mut(&job.name)).filter(|layer| layer.is_due)) {
-                    // The layer was removed, or another job has compiled it.
-                    (_, None) => {}
+        let (state, now) = (&mut *state, self.began.elapsed());
+        let (mut changed, mut is_compiled) = (Changed::default(), false);
+        match (outcome, state.due(&job.place)) {
+            // The layer was removed, or another job has compiled it.
+            (Outcome::Dropped, _) | (_, None) => {}
+            // The namespace that pays may be another one by now.
+            (Outcome::Paused, Some(sources)) => state.turns.put_back(sources.payer(), job, now),
+            (Outcome::Done, Some(sources)) => {
+                let result = job.finish(&sources).filter(|compiled| compiled.is_current(&sources, &self.config_maps));
+                is_compiled = result.is_some();
+                if is_compiled {
+                    *state.results.entry(&job.place) = Entry { is_due: false, compiled: result };
+                    changed.layers = self.put_layers(state, &[job.place]);
+                    changed.layers.retain(are_compiled);
+                } else {
                     // A source has changed meanwhile, so the job starts again.
-                    (None, Some(_)) => state.turns.add(namespace, job, self.began.elapsed()),
-                    (Some(result), Some(layer)) => {
-                        layer.compiled = Some(result);
-                        layer.is_due = false;
-                        is_compiled = true;
-                    }
-                }
-                if let Some(layers) = state.pipelines.get(&site.uid).filter(|_| is_compiled) {
-                    self.pipeline_index.put_layers(&site.uid, state.layered(layers, &self.pipeline_index));
-                    if layers.layers.values().all(|layer| !layer.is_due) {
-                        changed.compiled.push((site.uid.clone(), site.place.clone()));
-                    }
+                    state.turns.add(sources.payer(), job, now);
                 }
             }
         }
-        if state.turns.spend(namespace, cost, self.began.elapsed()) {
+        if state.turns.spend(namespace, cost, now) {
             // The remaining work of this namespace waits for its budget, and the status shows this.
-            for layers in state.pipelines.values() {
-                if layers.layers.iter().any(|(name, layer)| layer.is_due && state.payer(&layers.site, name) == namespace) {
-                    self.pipeline_index.put_layers(&layers.site.uid, state.layered(layers, &self.pipeline_index));
-                    changed.due_layers.push((layers.site.uid.clone(), layers.site.place.clone()));
-                }
-            }
+            let is_paid = |owner: &Owner, name: &str| state.sources(owner, name).is_some_and(|s| s.payer() == namespace);
+            let waiting = state.results.places(|owner, name, entry| entry.is_due && is_paid(owner, name));
+            changed.layers.extend(self.put_layers(state, &waiting));
         }
         (changed, is_compiled)
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::outbox::Scope;
 use relaybook_api::ObjectName;
 use relaybook_settings::config::Global;
 use relaybook_settings::config::global::Reach;
@@ -17,11 +18,9 @@ pub(crate) struct Changed {
     pub(crate) names: BTreeSet<String>,
     /// The pipelines that any of these selects.
     pub(crate) reaches: Vec<Reach>,
-    /// The pipelines, by uid, whose layers must be compiled again. This alone is no reason to retry failed deliveries. The compiled result
-    /// can be a reason.
-    pub(crate) due_layers: Vec<(String, ObjectName)>,
-    /// The pipelines, by uid, whose layers are compiled.
-    pub(crate) compiled: Vec<(String, ObjectName)>,
+    /// The pipelines whose layers have changed, and their lanes. While layers are not compiled, this is no reason to retry failed deliveries
+    /// ([`Scope::Pipeline`]). The compiled result can be a reason ([`Scope::Layers`]).
+    pub(crate) layers: Vec<(Scope, ObjectName)>,
     /// Set if the change affects everything.
     pub(crate) all: Option<All>,
 }
@@ -35,6 +34,11 @@ pub(crate) enum All {
     Edited,
 }
 
+/// Whether all layers of a pipeline are compiled.
+pub(super) fn are_compiled((scope, _): &(Scope, ObjectName)) -> bool {
+    matches!(scope, Scope::Layers(_))
+}
+
 impl Changed {
     /// Adds a cluster-wide notification, and the pipelines that it selects in this version of the global configuration.
     pub(super) fn add_cluster_wide(&mut self, global: &Global, name: &str) {
@@ -46,8 +50,7 @@ impl Changed {
         self.notifications.is_empty()
             && self.statuses.is_empty()
             && self.names.is_empty()
-            && self.due_layers.is_empty()
-            && self.compiled.is_empty()
+            && self.layers.is_empty()
             && self.all.is_none()
     }
 }

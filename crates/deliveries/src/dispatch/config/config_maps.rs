@@ -97,6 +97,12 @@ impl ConfigMaps {
         self.watches.set_wanted(wanted, begin, end);
     }
 
+    /// Stores what a watch would see.
+    #[cfg(test)]
+    pub(super) fn see(&self, name: &ObjectName, seen: Seen<ConfigMap>) {
+        take(self.known.lock().entry(name.clone()).or_default(), seen);
+    }
+
     /// Ends all watches and joins their tasks.
     pub(crate) async fn shutdown(&self) {
         self.watches.shutdown().await;

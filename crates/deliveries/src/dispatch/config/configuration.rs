@@ -10,24 +10,25 @@
 
 use parking_lot::{Mutex, MutexGuard};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use kube::ResourceExt as _;
 use tokio::sync::Notify;
 
+use super::changed::{Changed, are_compiled};
 use super::config_maps::ConfigMaps;
-use super::layer_job::LayerJob;
-use super::sources::{Compiled, Compiler, Site, Sources};
-use super::state::{GlobalState, Known, Layer, LayerChange, Layers, State};
-use crate::outbox::{PipelineFacts, PipelineIndex};
+use super::results::{Compiled, Effective, Owner, Place};
+use super::sources::{Compiler, Site};
+use super::state::{GlobalState, Known, State};
+use crate::outbox::{PipelineFacts, PipelineIndex, Scope};
 use relaybook_api::delivery::GLOBAL;
 use relaybook_api::pipeline::target::targets_of;
 use relaybook_api::{Notification, ObjectName, Pipeline, PipelineSpec, Time, now};
 use relaybook_settings::config::EffectiveNotification;
-use relaybook_settings::config::layers::{is_layer_of, names};
-use relaybook_settings::config::snapshot::{EffectiveClusterWide, Layered};
+use relaybook_settings::config::layers::names;
+use relaybook_settings::config::snapshot::EffectiveClusterWide;
 
 /// The configuration of all pipelines.
 pub(crate) struct Configuration {
@@ -67,58 +68,44 @@ impl Configuration {
         Compiler { config_maps: &self.config_maps, allow_http: self.allow_http, texts: RefCell::default() }
     }
 
-    /// Applies the current version of a Notification. Returns `false` if nothing relevant has changed.
-    pub(crate) fn put_notification(&self, notification: &Notification) -> bool {
+    /// Applies the current version of a Notification. Returns what this affects besides the Notification. `None`: nothing relevant has
+    /// changed.
+    pub(crate) fn put_notification(&self, notification: &Notification) -> Option<Changed> {
         let at = ObjectName::of(notification);
         let mut state = self.state();
-        let known = state.notifications.get(&at).map(|known| &known.notification.metadata);
-        if known.is_some_and(|known| {
+        let is_same = |known: &Known| {
+            let known = &known.notification.metadata;
             known.uid == notification.metadata.uid && known.generation == notification.metadata.generation
-        }) {
-            return false;
+        };
+        if state.notifications.get(&at).is_some_and(is_same) {
+            return None;
         }
-        let compiled = state.notifications.get_mut(&at).and_then(|known| known.compiled.take());
-        let known = Known { notification: Arc::new(notification.clone()), since: now(), compiled };
+        let known = Known { notification: Arc::new(notification.clone()), since: now() };
         state.put_notification(&at, Some(known));
-        self.recompile_layers_over(&mut state, &at);
-        drop(state);
-        self.compile_notification(&at);
-        true
+        Some(self.notification_changed(state, &at))
     }
 
-    /// Removes a Notification. Returns `false` if it was unknown.
-    pub(crate) fn remove_notification(&self, namespace: &str, name: &str) -> bool {
+    /// Removes a Notification. Returns what this affects besides the Notification. `None`: it was unknown.
+    pub(crate) fn remove_notification(&self, namespace: &str, name: &str) -> Option<Changed> {
         let at = ObjectName::new(namespace, name);
         let mut state = self.state();
-        state.put_notification(&at, None);
-        let had = self.pipeline_index.remove_notification(namespace, name);
-        self.recompile_layers_over(&mut state, &at);
-        had
+        state.put_notification(&at, None).then(|| self.notification_changed(state, &at))
     }
 
-    /// Marks the layers that this Notification is below, or that it is one of.
-    fn recompile_layers_over(&self, state: &mut State, at: &ObjectName) {
-        let ObjectName { namespace, name } = at;
-        let notification = state.notifications.get(at).map(|known| known.notification.clone());
-        for layers in state.pipelines.values_mut() {
-            let Site { spec, place, labels, .. } = &*layers.site;
-            if notification.as_ref().is_some_and(|n| is_layer_of(n, spec, (&place.namespace, labels))) {
-                layers.layers.entry(name.clone()).or_default();
-            }
-        }
-        self.recompile_layers(state, |state, layers, of, layer| {
-            let is_other = || layer.compiled.as_ref().is_none_or(|c| c.sources != state.beneath(&layers.site, name));
-            let is_laid = || layers.site.layer_namespace() == Some(namespace) && is_other();
-            of == name && (layers.site.place.namespace == *namespace || is_laid())
-        });
+    fn notification_changed(&self, state: MutexGuard<'_, State>, at: &ObjectName) -> Changed {
+        let outdated = state.outdated_by(at);
+        let mut layers = self.renew(state, &outdated);
+        // The others affect something when they are compiled.
+        layers.retain(are_compiled);
+        Changed { layers, ..Changed::default() }
     }
 
     /// Applies the current version of a pipeline. If its layers have changed, the layers and the facts are put into the pipeline index in
-    /// one step.
-    pub(crate) fn put_pipeline(&self, pipeline: &Pipeline, facts: &PipelineFacts) -> LayerChange {
+    /// one step. Then it returns the lanes to check.
+    pub(crate) fn put_pipeline(&self, pipeline: &Pipeline, facts: &PipelineFacts) -> Option<Scope> {
         let uid = pipeline.uid().unwrap_or_default();
         let mut state = self.state();
-        let known = state.pipelines.get(&uid).map(|known| &known.site);
+        let known = state.sites.get(&uid);
         let generates = pipeline.spec.environments.iter().any(|environment| !environment.targets_from.is_empty());
         let targets = || targets_of(pipeline, &self.cluster);
         let is_same = |site: &Arc<Site>| {
@@ -127,14 +114,13 @@ impl Configuration {
                 && (!generates || site.targets == targets())
         };
         if known.is_some_and(is_same) {
-            return LayerChange::None;
+            return None;
         }
         let mut names = names(&pipeline.spec);
         let layer_namespace = pipeline.spec.layer_namespace.clone().filter(|_| self.cross_namespace_refs);
         if known.is_none() && names.is_empty() && layer_namespace.is_none() {
-            return LayerChange::None;
+            return None;
         }
-        let old = state.pipelines.remove(&uid);
         let site = Arc::new(Site {
             uid: uid.clone(),
             place: ObjectName::of(pipeline),
@@ -143,138 +129,106 @@ impl Configuration {
             spec: PipelineSpec { layer_namespace, ..pipeline.spec.clone() },
             targets: targets(),
         });
-        names.extend(state.names_laid(&site));
-        if names.is_empty() {
-            let had_layers = old.is_some_and(|old| !old.layers.is_empty());
-            if site.layer_namespace().is_some() {
-                state.pipelines.insert(uid.clone(), Layers { site, layers: BTreeMap::new() });
-            }
-            if !had_layers {
-                return LayerChange::None;
-            }
-            self.pipeline_index.put_pipeline_with_layers(&uid, facts.clone(), Layered::default());
-            return LayerChange::Gone;
+        names.extend(state.laid(&site).filter(|name| state.beneath(&site, name).laid.is_some()).cloned());
+        let owner = Owner::Pipeline(uid.clone());
+        let old: Vec<_> = state.results.of(&owner).map(|(name, _)| Place::new(owner.clone(), name)).collect();
+        old.iter().filter(|place| !names.contains(&place.name)).for_each(|place| state.results.remove(place));
+        state.sites.remove(&uid);
+        if !names.is_empty() || site.layer_namespace().is_some() {
+            state.sites.insert(uid.clone(), site);
         }
-        let mut layers = old.map(|old| old.layers).unwrap_or_default();
-        layers.retain(|name, _| names.contains(name));
-        for name in &names {
-            layers.entry(name.clone()).or_default();
+        let layers: Vec<_> = names.iter().map(|name| Place::new(owner.clone(), name)).collect();
+        state.mark(&layers, self.began.elapsed());
+        if old.is_empty() && layers.is_empty() {
+            return None;
         }
-        let mut new = Layers { site, layers };
-        self.set_due(&mut state, &mut new, &names.into_iter().collect::<Vec<_>>());
-        let layered = state.layered(&new, &self.pipeline_index);
+        let layered = state.layered(&uid, &self.pipeline_index);
         self.pipeline_index.put_pipeline_with_layers(&uid, facts.clone(), layered);
-        state.pipelines.insert(uid, new);
-        LayerChange::Due
-    }
-
-    /// Removes a pipeline. Returns `true` if it had layers.
-    pub(crate) fn remove_pipeline(&self, uid: &str) -> bool {
-        self.state().pipelines.remove(uid).is_some()
-    }
-
-    /// Marks the layers for which `wanted` returns true to be compiled again. Returns uid and place of their pipelines.
-    pub(super) fn recompile_layers(
-        &self,
-        state: &mut State,
-        wanted: impl Fn(&State, &Layers, &str, &Layer) -> bool,
-    ) -> Vec<(String, ObjectName)> {
-        let mut due = Vec::new();
-        for layers in state.pipelines.values() {
-            let those: Vec<_> = layers
-                .layers
-                .iter()
-                .filter(|(name, layer)| wanted(state, layers, name, layer))
-                .map(|(name, _)| name.clone())
-                .collect();
-            if !those.is_empty() {
-                due.push((layers.site.uid.clone(), those));
-            }
-        }
-        let mut changed = Vec::new();
-        for (uid, names) in due {
-            let Some(mut layers) = state.pipelines.remove(&uid) else { continue };
-            self.set_due(state, &mut layers, &names);
-            self.pipeline_index.put_layers(&uid, state.layered(&layers, &self.pipeline_index));
-            changed.push((uid.clone(), layers.site.place.clone()));
-            state.pipelines.insert(uid, layers);
-        }
-        changed
-    }
-
-    fn set_due(&self, state: &mut State, layers: &mut Layers, names: &[String]) {
-        for name in names {
-            let Some(layer) = layers.layers.get_mut(name) else { continue };
-            if !std::mem::replace(&mut layer.is_due, true) {
-                let job = LayerJob::new(&layers.site.uid, name);
-                let payer = state.payer(&layers.site, name).to_owned();
-                state.turns.add(&payer, job, self.began.elapsed());
-            }
-        }
         self.work.notify_one();
+        Some(if layers.is_empty() { Scope::Layers(uid) } else { Scope::Pipeline(uid) })
+    }
+
+    /// Removes a pipeline. Returns `true` if it had layers or a layer namespace.
+    pub(crate) fn remove_pipeline(&self, uid: &str) -> bool {
+        let mut state = self.state();
+        state.results.remove_all(&Owner::Pipeline(uid.to_owned()));
+        state.sites.remove(uid).is_some()
+    }
+
+    /// Renews the results at these places, whose sources or texts have changed. Layers are compiled in the background, and the others before
+    /// it returns. Returns the pipelines whose layers have changed.
+    pub(super) fn renew(&self, mut state: MutexGuard<'_, State>, places: &[Place]) -> Vec<(Scope, ObjectName)> {
+        let gone = state.mark(places, self.began.elapsed());
+        // A placeholder has the namespace of what was below the layers, so this comes before that is removed.
+        let layers = self.put_layers(&state, places);
+        for place in &gone {
+            self.put(place, None);
+        }
+        drop(state);
+        self.work.notify_one();
+        places.iter().filter(|place| place.pipeline().is_none()).for_each(|place| self.compile(place));
+        layers
+    }
+
+    /// Puts the layers of the pipelines at these places into the snapshot. Returns these pipelines, with their lanes.
+    pub(super) fn put_layers(&self, state: &State, places: &[Place]) -> Vec<(Scope, ObjectName)> {
+        let put = |(uid, place): (String, ObjectName)| {
+            self.pipeline_index.put_layers(&uid, state.layered(&uid, &self.pipeline_index));
+            let is_due = state.results.of(&Owner::Pipeline(uid.clone())).any(|(_, entry)| entry.is_due);
+            (if is_due { Scope::Pipeline(uid) } else { Scope::Layers(uid) }, place)
+        };
+        state.pipelines_of(places).into_iter().map(put).collect()
+    }
+
+    /// Puts the result of a notification into the snapshot, or removes it.
+    fn put(&self, place: &Place, compiled: Option<&Compiled>) {
+        let Place { owner, name } = place;
+        match (owner, compiled.map(|compiled| (&compiled.result, &compiled.sources.global.cluster_wide))) {
+            (Owner::Global, Some((Effective::Notification(based), Some(found)))) => {
+                let (reach, effective) = (found.reach.clone(), based.alone.clone());
+                self.pipeline_index.put_cluster_wide(name, Some(EffectiveClusterWide { reach, effective }));
+            }
+            (Owner::Global, _) => self.pipeline_index.put_cluster_wide(name, None),
+            (Owner::Namespace(namespace), Some((Effective::Notification(based), _))) => {
+                self.pipeline_index.put_notification(namespace, name, based.clone());
+            }
+            (Owner::Namespace(namespace), _) => {
+                self.pipeline_index.remove_notification(namespace, name);
+            }
+            (Owner::Pipeline(_), _) => {}
+        }
+    }
+
+    /// Compiles a notification until the result is current. The result of an old source is dropped.
+    fn compile(&self, place: &Place) {
+        loop {
+            let sources = self.state().sources(&place.owner, &place.name);
+            let Some(sources) = sources else { return };
+            let with = self.compiler();
+            let based = match &sources.notification {
+                Some(notification) => with.notification(&sources, notification),
+                None => with.layers(&sources.layers(), &self.global_map.namespace, GLOBAL).into(),
+            };
+            let (texts, result) = (with.texts.into_inner(), Effective::Notification(based));
+            let compiled = Compiled { sources, texts, result };
+            let mut state = self.state();
+            let Some(now) = state.sources(&place.owner, &place.name) else { return };
+            let known = &mut state.results.entry(place).compiled;
+            if known.as_ref().is_some_and(|known| known.is_current(&now, &self.config_maps)) {
+                return;
+            }
+            if compiled.is_current(&now, &self.config_maps) {
+                self.put(place, Some(&compiled));
+                *known = Some(compiled);
+                return;
+            }
+        }
     }
 
     /// Returns all effective notifications. They include results that must be compiled again, because the objects that these results refer
     /// to are still watched.
     pub(crate) fn all(&self) -> Vec<Arc<EffectiveNotification>> {
-        let state = self.state();
-        let notifications = state.notifications.values().filter_map(|known| known.compiled.as_ref());
-        let layers = state.pipelines.values().flat_map(|layers| layers.layers.values()).filter_map(|l| l.compiled.as_ref());
-        let cluster_wide = state.cluster_wide.values().map(|compiled| &compiled.result);
-        let all = cluster_wide.chain(notifications.flat_map(|c| c.result.all())).chain(layers.flat_map(|c| c.result.all()));
-        all.cloned().collect()
-    }
-
-    /// Compiles a Notification until the result is current.
-    pub(super) fn compile_notification(&self, at: &ObjectName) {
-        loop {
-            let state = self.state();
-            let Some(notification) = state.notifications.get(at).map(|known| known.notification.clone()) else { return };
-            let sources = Sources::of_notification(&state.global(), &notification);
-            drop(state);
-            let with = self.compiler();
-            let result = with.notification(&sources, &notification);
-            let compiled = Compiled { sources, texts: with.texts.into_inner(), result };
-            let mut state = self.state();
-            let now = Sources::of_notification(&state.global(), &notification);
-            // If the Notification was replaced meanwhile, the task that replaced it compiles it.
-            let Some(known) = state.notifications.get_mut(at).filter(|k| Arc::ptr_eq(&k.notification, &notification)) else {
-                return;
-            };
-            if known.compiled.as_ref().is_some_and(|c| c.is_current(&now, &self.config_maps)) {
-                return;
-            }
-            self.pipeline_index.put_notification(&at.namespace, &at.name, compiled.result.clone());
-            let is_current = compiled.is_current(&now, &self.config_maps);
-            known.compiled = Some(compiled);
-            if is_current {
-                return;
-            }
-        }
-    }
-
-    /// Compiles a cluster-wide notification until the result is current.
-    pub(super) fn compile_cluster_wide(&self, name: &str) {
-        loop {
-            let sources = Sources::of_cluster_wide(&self.state().global(), name);
-            let Some(reach) = sources.global.cluster_wide.as_ref().map(|found| found.reach.clone()) else { return };
-            let with = self.compiler();
-            let result = Arc::new(with.layers(&sources.layers(), &self.global_map.namespace, GLOBAL));
-            let compiled = Compiled { sources, texts: with.texts.into_inner(), result: result.clone() };
-            let mut state = self.state();
-            let now = Sources::of_cluster_wide(&state.global(), name);
-            if now.global.cluster_wide.is_none()
-                || state.cluster_wide.get(name).is_some_and(|c| c.is_current(&now, &self.config_maps))
-            {
-                return;
-            }
-            self.pipeline_index.put_cluster_wide(name, Some(EffectiveClusterWide { reach, effective: result }));
-            let is_current = compiled.is_current(&now, &self.config_maps);
-            state.cluster_wide.insert(name.to_owned(), compiled);
-            if is_current {
-                return;
-            }
-        }
+        self.state().results.compiled().flat_map(Compiled::all).cloned().collect()
     }
 
     /// Returns the state of the global configuration.

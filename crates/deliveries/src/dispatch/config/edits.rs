@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use super::changed::{All, Changed};
 use super::configuration::Configuration;
-use super::sources::Sources;
-use super::state::{GlobalState, Known, Layer, State};
+use super::results::{Compiled, Owner, Place};
+use super::state::{GlobalState, State};
+use crate::outbox::Scope;
 use crate::outbox::send_gate::index;
 use relaybook_api::ObjectName;
-use relaybook_settings::config::{Edited, EffectiveNotification, Global};
+use relaybook_settings::config::{Edited, EffectiveNotification};
 
 impl Configuration {
     /// Applies a new global configuration, or the problem with it. `version` is the version of the ConfigMap. Returns the state before, and
@@ -27,29 +28,12 @@ impl Configuration {
         if let Some(new) = state.global.in_force.take() {
             state.global.in_force = Some(Arc::new(Arc::unwrap_or_clone(new).reuse(&before.global())));
         }
-        let (after, global) = (state.global.clone(), state.global());
-        let due_layers = self.recompile_layers(&mut state, |state, layers, name, layer| {
-            let beneath = || state.beneath(&layers.site, name);
-            layer.is_due || layer.compiled.as_ref().is_some_and(|compiled| compiled.sources != beneath())
-        });
-        let edited = edited(&before, &after);
-        let notifications = edited_notifications(&state, &global);
-        let is_gone = |name: &String| global.get(name).is_none();
-        let gone: Vec<_> = state.cluster_wide.extract_if(.., |name, _| is_gone(name)).map(|(name, _)| name).collect();
-        drop(state);
-        for name in gone {
-            self.pipeline_index.put_cluster_wide(&name, None);
-        }
-        for (name, _) in global.notifications().filter(|(name, _)| edited.concerns(name)) {
-            self.compile_cluster_wide(name);
-        }
-        for at in &notifications {
-            self.compile_notification(at);
-        }
+        let (after, outdated) = (state.global.clone(), state.outdated());
+        let mut changed = concerned(&before, &after);
+        changed.statuses.extend(outdated.iter().filter_map(Place::notification));
+        changed.layers = self.renew(state, &outdated);
         // This must be the last step, so that a reader that finds this version of the live ConfigMap also finds its content.
         self.put_source(version, &after);
-        let mut changed = Changed { due_layers, ..concerned(&before, &global, edited) };
-        changed.statuses.extend(notifications);
         if before.problem.is_some() != after.problem.is_some() {
             // The affected Notifications show it in their status.
             changed.statuses.extend(self.places());
@@ -69,78 +53,51 @@ impl Configuration {
 
     /// Handles a change of a ConfigMap with templates or CA certificates. Returns what the change affects.
     pub(crate) fn config_map_changed(&self, config_map: &ObjectName) -> Changed {
-        let mut state = self.state();
+        let state = self.state();
         // Layers that are due are skipped. When their job ends, its sources are compared with the current ones.
-        let due_layers = self.recompile_layers(&mut state, |_, _, _, layer| {
-            !layer.is_due && layer.compiled.as_ref().is_some_and(|c| c.is_stale(&self.config_maps, config_map))
+        let outdated = state.results.places(|_, _, entry| {
+            let is_stale = |c: &Compiled| c.is_stale(&self.config_maps, config_map);
+            !entry.is_due && entry.compiled.as_ref().is_some_and(is_stale)
         });
-        let mut changed = Changed { due_layers, ..Changed::default() };
-        for (at, known) in &state.notifications {
-            if known.compiled.as_ref().is_some_and(|c| c.is_stale(&self.config_maps, config_map)) {
-                changed.notifications.insert(at.clone());
-            }
-        }
-        for (name, compiled) in &state.cluster_wide {
-            if compiled.is_stale(&self.config_maps, config_map) {
-                changed.add_cluster_wide(&state.global(), name);
-            }
-        }
-        drop(state);
-        for name in &changed.names {
-            self.compile_cluster_wide(name);
-        }
-        for at in &changed.notifications {
-            self.compile_notification(at);
-        }
-        changed
+        let changed = at(&outdated, &state);
+        Changed { layers: self.renew(state, &outdated), ..changed }
     }
 
     /// Returns the Notifications, cluster-wide notifications and pipelines with an effective notification for which `is` returns true.
     pub(crate) fn concerned(&self, is: impl Fn(&EffectiveNotification) -> bool) -> Changed {
         let state = self.state();
-        let mut changed = Changed::default();
-        let those = |known: &Known| known.compiled.as_ref().is_some_and(|c| c.result.all().any(|n| is(n)));
-        changed.notifications.extend(state.notifications.iter().filter(|(_, known)| those(known)).map(|(at, _)| at.clone()));
-        for (name, _) in state.cluster_wide.iter().filter(|(_, compiled)| is(&compiled.result)) {
-            changed.add_cluster_wide(&state.global(), name);
-        }
-        let has = |layer: &Layer| layer.compiled.as_ref().is_some_and(|c| c.result.all().any(|n| is(n)));
-        let layered = state.pipelines.values().filter(|layers| layers.layers.values().any(has));
-        changed.compiled.extend(layered.map(|layers| (layers.site.uid.clone(), layers.site.place.clone())));
-        changed
+        let has = |compiled: &Compiled| compiled.all().any(|n| is(n));
+        let those = state.results.places(|_, _, entry| entry.compiled.as_ref().is_some_and(has));
+        let pipelines = state.pipelines_of(&those).into_iter();
+        Changed { layers: pipelines.map(|(uid, place)| (Scope::Layers(uid), place)).collect(), ..at(&those, &state) }
     }
 }
 
-fn edited(before: &GlobalState, after: &GlobalState) -> Edited {
-    match (&before.in_force, &after.in_force) {
-        (Some(old), Some(new)) => old.edited(new),
-        (None, None) => Edited::Names([].into()),
-        _ => Edited::Everything,
+/// Returns the Notifications and the cluster-wide notifications at these places.
+fn at(places: &[Place], state: &State) -> Changed {
+    let mut changed = Changed::default();
+    changed.notifications.extend(places.iter().filter_map(Place::notification));
+    for place in places.iter().filter(|place| place.owner == Owner::Global) {
+        changed.add_cluster_wide(&state.global(), &place.name);
     }
-}
-
-/// Returns the Notifications for which the global configuration has changed.
-fn edited_notifications(state: &State, global: &Global) -> Vec<ObjectName> {
-    let is_edited = |(_, known): &(&ObjectName, &Known)| {
-        let now = Sources::of_notification(global, &known.notification);
-        known.compiled.as_ref().is_some_and(|compiled| compiled.sources != now)
-    };
-    state.notifications.iter().filter(is_edited).map(|(at, _)| at.clone()).collect()
+    changed
 }
 
 /// Returns the pipelines and lanes that an edit of the global configuration affects.
-fn concerned(before: &GlobalState, global: &Global, edited: Edited) -> Changed {
-    let names = match edited {
-        Edited::Names(names) => names,
-        Edited::Everything => {
-            let is_first = before.in_force.is_none() && before.problem.is_none();
-            return Changed { all: Some(if is_first { All::First } else { All::Edited }), ..Changed::default() };
-        }
+fn concerned(before: &GlobalState, after: &GlobalState) -> Changed {
+    let edited = match (&before.in_force, &after.in_force) {
+        (Some(old), Some(new)) => old.edited(new),
+        (None, None) => Edited::Names([].into()),
+        _ => Edited::Everything,
+    };
+    let Edited::Names(names) = edited else {
+        let is_first = before.in_force.is_none() && before.problem.is_none();
+        return Changed { all: Some(if is_first { All::First } else { All::Edited }), ..Changed::default() };
     };
     let mut changed = Changed::default();
     for name in &names {
         changed.add_cluster_wide(&before.global(), name);
-        changed.add_cluster_wide(global, name);
+        changed.add_cluster_wide(&after.global(), name);
     }
     changed
 }

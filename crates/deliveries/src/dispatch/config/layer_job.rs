@@ -7,11 +7,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::sources::{Compiled, Compiler, Site, Sources, Texts};
+use super::results::{Compiled, Effective, Place};
+use super::sources::{Compiler, Site, Sources, Texts};
 use relaybook_api::LogSubject;
 use relaybook_api::notification::NotificationLayer;
 use relaybook_api::pipeline::target::{Entry, TargetInfo};
-use relaybook_settings::config::EffectiveNotification;
 use relaybook_settings::config::layers::{ClusterGlobs, Layer, of_environment, of_target, of_whole_pipeline, own};
 use relaybook_settings::config::snapshot::Overridden;
 
@@ -20,13 +20,11 @@ const SLICE: Duration = Duration::from_millis(50);
 
 /// A job: the layers of a pipeline over one notification, and their results so far.
 pub(crate) struct LayerJob {
-    pub(super) uid: String,
-    pub(super) name: String,
+    pub(super) place: Place,
     begun: Option<Begun>,
 }
 
 struct Begun {
-    site: Arc<Site>,
     sources: Sources,
     /// The layers of the sources.
     beneath: Vec<Layer>,
@@ -47,22 +45,23 @@ enum Step {
 }
 
 impl LayerJob {
-    pub(super) fn new(uid: &str, name: &str) -> Self {
-        Self { uid: uid.to_owned(), name: name.to_owned(), begun: None }
+    pub(super) fn new(place: Place) -> Self {
+        Self { place, begun: None }
     }
 
     /// Runs for one time slice. Restarts if the sources have changed. Returns `true` when the job is done.
-    pub(super) fn run(&mut self, site: &Arc<Site>, sources: Sources, compiler: Compiler<'_>) -> bool {
+    pub(super) fn run(&mut self, sources: Sources, compiler: Compiler<'_>) -> bool {
         let start = Instant::now();
-        let mut begun = self.begun.take().filter(|begun| begun.is_of(site, &sources)).unwrap_or_else(|| {
-            let steps = steps(site, &self.name);
+        let name = &self.place.name;
+        let mut begun = self.begun.take().filter(|begun| begun.sources == sources).unwrap_or_else(|| {
+            let steps = sources.site.as_deref().map(|site| steps(site, name)).unwrap_or_default();
             let beneath = sources.layers();
-            Begun { site: site.clone(), sources, beneath, steps, texts: Texts::new(), result: Overridden::default() }
+            Begun { sources, beneath, steps, texts: Texts::new(), result: Overridden::default() }
         });
         // All steps collect the texts that they read in one list, so a change between two steps is noticed.
         compiler.texts.replace(std::mem::take(&mut begun.texts));
         while let Some(step) = begun.steps.pop() {
-            begun.compile(&self.name, &compiler, step);
+            begun.compile(name, &compiler, step);
             if start.elapsed() >= SLICE {
                 break;
             }
@@ -73,40 +72,30 @@ impl LayerJob {
         is_done
     }
 
-    /// Returns the result, if it was compiled from this pipeline and these sources. The next run of the job starts again with the first
-    /// step.
-    pub(super) fn finish(&mut self, site: &Arc<Site>, sources: &Sources) -> Option<Compiled<Arc<Overridden>>> {
-        let Begun { sources, texts, result, .. } = self.begun.take().filter(|begun| begun.is_of(site, sources))?;
-        Some(Compiled { sources, texts, result: Arc::new(result) })
+    /// Returns the result, if it was compiled from these sources. The next run of the job starts again with the first step.
+    pub(super) fn finish(&mut self, sources: &Sources) -> Option<Compiled> {
+        let Begun { sources, texts, result, .. } = self.begun.take().filter(|begun| begun.sources == *sources)?;
+        Some(Compiled { sources, texts, result: Effective::Layers(Arc::new(result)) })
     }
 }
 
 impl Begun {
-    fn is_of(&self, site: &Arc<Site>, sources: &Sources) -> bool {
-        Arc::ptr_eq(&self.site, site) && self.sources == *sources
-    }
-
     fn compile(&mut self, name: &str, compiler: &Compiler<'_>, step: Step) {
-        let Site { uid, spec, place, .. } = &*self.site;
+        let Some(Site { spec, place, .. }) = self.sources.site.as_deref() else { return };
         let namespace = place.namespace.as_str();
-        let over = |layers: Vec<Layer>| -> Arc<EffectiveNotification> {
-            let all: Vec<_> = self.beneath.iter().cloned().chain(layers).collect();
-            Arc::new(compiler.layers(&all, namespace, self.sources.uid(uid)))
+        let (layers, subjects) = match step {
+            Step::Pipeline => (of_whole_pipeline(spec, namespace, name).into_iter().collect(), None),
+            Step::Environment(environment, subjects) => (of_environment(spec, namespace, name, environment), Some(subjects)),
+            Step::Target(target, subjects) => (of_target(spec, namespace, name, &target), Some(subjects)),
         };
-        match step {
-            Step::Pipeline => {
-                let layer = of_whole_pipeline(spec, namespace, name);
-                let has_layer = layer.is_some() || self.sources.laid.is_some();
-                self.result.rest = has_layer.then(|| over(layer.into_iter().collect()));
-            }
-            Step::Environment(environment, subjects) => {
-                let shared = over(of_environment(spec, namespace, name, environment));
-                self.result.subjects.extend(subjects.into_iter().map(|subject| (subject, shared.clone())));
-            }
-            Step::Target(target, subjects) => {
-                let shared = over(of_target(spec, namespace, name, &target));
-                self.result.subjects.extend(subjects.into_iter().map(|subject| (subject, shared.clone())));
-            }
+        if subjects.is_none() && layers.is_empty() && self.sources.laid.is_none() {
+            return;
+        }
+        let all: Vec<_> = self.beneath.iter().cloned().chain(layers).collect();
+        let effective = Arc::new(compiler.layers(&all, namespace, self.sources.uid()));
+        match subjects {
+            None => self.result.rest = Some(effective),
+            Some(subjects) => self.result.subjects.extend(subjects.into_iter().map(|subject| (subject, effective.clone()))),
         }
     }
 }

@@ -2,8 +2,9 @@
 //! change.
 //!
 //! In: those objects, from the watches. Out: the [snapshot](relaybook_settings::config::snapshot) in the outbox, and [what each change
-//! affects](changed::Changed). The [`configuration`] contains the objects. `sources` describes what a result was compiled from. `layer_job`
-//! compiles the layers of a pipeline in the `background`, within the [`budget`] of its namespace.
+//! affects](changed::Changed). The [`configuration`] contains the objects. `results` contains what was compiled, with its `sources`. If they
+//! differ from those in the `state`, it is compiled again. `layer_job` compiles the layers of a pipeline in the `background`, within the
+//! [`budget`] of its namespace.
 
 pub(super) mod background;
 pub(super) mod budget;
@@ -13,5 +14,8 @@ pub(super) mod configuration;
 mod edits;
 pub(super) mod last_good;
 pub(super) mod layer_job;
+mod results;
 mod sources;
-pub(super) mod state;
+mod state;
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! The sources from which effective notifications are compiled, and the compilation itself.
 //!
-//! In: the current objects, and the texts of ConfigMaps. Out: effective notifications, together with their sources. A result must be
-//! compiled again if its sources differ from the current ones.
+//! In: the current objects, and the texts of ConfigMaps. Out: effective notifications, together with their sources. The sources are the key
+//! of a result: it must be compiled again if they differ from the current ones.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,14 +15,14 @@ use relaybook_api::pipeline::target::TargetInfo;
 use relaybook_api::values::refs::ConfigMapKey;
 use relaybook_api::{Notification, ObjectName, PipelineSpec};
 use relaybook_settings::config::global::{GlobalParts, is_same};
-use relaybook_settings::config::layers::{Layer, is_layer_of, names};
+use relaybook_settings::config::layers::{self, Layer};
 use relaybook_settings::config::snapshot::Based;
-use relaybook_settings::config::{EffectiveNotification, Given, Global, PipelineSelector, Text, resolve, resolve_layers};
+use relaybook_settings::config::{EffectiveNotification, Given, Text, resolve, resolve_layers};
 
 /// The texts that were read from keys of ConfigMaps.
 pub(super) type Texts = Vec<(ConfigMapKey, Text)>;
 
-/// A pipeline that has layers.
+/// A pipeline that has layers, or a layer namespace.
 pub(super) struct Site {
     pub(super) uid: String,
     pub(super) place: ObjectName,
@@ -42,17 +42,20 @@ impl Site {
 
     /// Whether the pipeline has a layer of its own for this notification.
     pub(super) fn has_layer(&self, name: &str) -> bool {
-        names(&self.spec).contains(name)
+        layers::all(&self.spec).any(|layer| layer.name == name)
     }
 }
 
-/// The objects from which a notification is compiled. Two values are equal if they refer to the same objects in memory.
+/// The objects from which a notification is compiled. Two values are equal if they refer to the same objects in memory. Equal parts of the
+/// global configuration are the same object (`Global::reuse`), so a comparison of pointers is one of content.
 #[derive(Clone, Default)]
 pub(super) struct Sources {
     pub(super) global: GlobalParts,
     pub(super) notification: Option<Arc<Notification>>,
     /// The Notification of the layer namespace of the pipeline.
     pub(super) laid: Option<Arc<Notification>>,
+    /// The pipeline, for its layers.
+    pub(super) site: Option<Arc<Site>>,
 }
 
 impl PartialEq for Sources {
@@ -60,71 +63,30 @@ impl PartialEq for Sources {
         self.global == other.global
             && is_same(self.notification.as_ref(), other.notification.as_ref())
             && is_same(self.laid.as_ref(), other.laid.as_ref())
+            && is_same(self.site.as_ref(), other.site.as_ref())
     }
 }
 
 impl Sources {
-    /// Returns the sources of a cluster-wide notification, without a Notification over it.
-    pub(super) fn of_cluster_wide(global: &Global, name: &str) -> Self {
-        Self { global: global.part(name), ..Self::default() }
-    }
-
-    /// Returns the sources of a Notification.
-    pub(super) fn of_notification(global: &Global, notification: &Arc<Notification>) -> Self {
-        let ObjectName { namespace, name } = ObjectName::of(&**notification);
-        let global = global.part(&name).only_if(|found| found.reach.covers(&namespace));
-        Self { global, notification: Some(notification.clone()), laid: None }
-    }
-
-    /// Returns the sources below the layers of a pipeline: the Notification of its namespace, and that of its layer namespace.
-    pub(super) fn of_layers(
-        global: &Global,
-        [notification, laid]: [Option<&Arc<Notification>>; 2],
-        site: &Site,
-        name: &str,
-    ) -> Self {
-        let global = global.part(name).only_if(|found| found.reach.selects(&site.place.namespace, &site.labels));
-        // A Notification that does not select this pipeline does not override the cluster-wide one.
-        let applies = |n: &&Arc<Notification>| global.cluster_wide.is_none() || selects(n, &site.labels);
-        let notification = notification.filter(applies).cloned();
-        // A layer alone is no notification.
-        let is_over = global.cluster_wide.is_some() || notification.is_some();
-        let is_laid = |n: &&Arc<Notification>| is_over && is_layer_of(n, &site.spec, (&site.place.namespace, &site.labels));
-        let laid = laid.filter(is_laid).cloned();
-        Self { global, notification, laid }
-    }
-
     /// Returns the uid of the notification to which a pipeline's layers over these sources belong. If there is no such notification,
     /// returns the uid of the pipeline.
-    pub(super) fn uid<'a>(&'a self, pipeline: &'a str) -> &'a str {
+    pub(super) fn uid(&self) -> &str {
         if self.global.cluster_wide.is_some() {
             return GLOBAL;
         }
-        self.notification.as_ref().and_then(|n| n.metadata.uid.as_deref()).unwrap_or(pipeline)
+        let notification = self.notification.as_ref().and_then(|n| n.metadata.uid.as_deref());
+        notification.or(self.site.as_ref().map(|site| site.uid.as_str())).unwrap_or_default()
+    }
+
+    /// Returns the namespace whose budget compiles the layers of a pipeline: that of the layer that another namespace added.
+    pub(super) fn payer(&self) -> &str {
+        let laid = self.laid.as_ref().and_then(|n| n.metadata.namespace.as_deref());
+        laid.or(self.site.as_ref().map(|site| site.place.namespace.as_str())).unwrap_or_default()
     }
 
     pub(super) fn layers(&self) -> Vec<Layer> {
         let laid = self.laid.as_deref().map(Layer::of_layer_namespace);
         self.global.layers(self.notification.as_deref()).into_iter().chain(laid).collect()
-    }
-}
-
-/// A compiled result, and its sources.
-pub(super) struct Compiled<T> {
-    pub(super) sources: Sources,
-    pub(super) texts: Texts,
-    pub(super) result: T,
-}
-
-impl<T> Compiled<T> {
-    /// Whether a compilation from these sources now would give the same result.
-    pub(super) fn is_current(&self, sources: &Sources, config_maps: &ConfigMaps) -> bool {
-        self.sources == *sources && !are_stale(config_maps, &self.texts)
-    }
-
-    /// Whether the result uses this ConfigMap, and any text that it uses has changed since.
-    pub(super) fn is_stale(&self, config_maps: &ConfigMaps, config_map: &ObjectName) -> bool {
-        self.texts.iter().any(|(key, _)| key.object() == *config_map) && are_stale(config_maps, &self.texts)
     }
 }
 
@@ -169,9 +131,4 @@ impl Compiler<'_> {
         };
         compile(&Given { allow_http: self.allow_http, text: &text })
     }
-}
-
-fn selects(notification: &Notification, labels: &BTreeMap<String, String>) -> bool {
-    let selector = PipelineSelector::parse(notification.spec.pipeline_selector.as_ref());
-    selector.map_or(true, |selector| selector.selects(labels))
 }

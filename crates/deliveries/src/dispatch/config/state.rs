@@ -1,16 +1,21 @@
-//! The objects of the configuration, and their last compiled results. Plain values, without I/O.
+//! The objects of the configuration, and the results that were compiled from them. Plain values, without I/O.
+//!
+//! In: the current objects. Out: the sources of each result, and which results were compiled from others.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::iter;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::budget::Turns;
 use super::layer_job::LayerJob;
-use super::sources::{Compiled, Site, Sources};
+use super::results::{Entry, Owner, Place, Results};
+use super::sources::{Site, Sources};
 use crate::outbox::PipelineIndex;
 use relaybook_api::{Notification, ObjectName, Time};
 use relaybook_settings::config::layers::is_layer_of;
-use relaybook_settings::config::snapshot::{Based, Layered, Overridden};
-use relaybook_settings::config::{EffectiveNotification, Global};
+use relaybook_settings::config::snapshot::{Layered, Overridden};
+use relaybook_settings::config::{EffectiveNotification, Global, PipelineSelector};
 use relaybook_settings::reach::replaces_triggers;
 
 /// The global configuration in force. If the current ConfigMap is not in force, also the problem with it.
@@ -41,46 +46,20 @@ impl GlobalState {
 #[derive(Default)]
 pub(super) struct State {
     pub(super) global: GlobalState,
-    pub(super) cluster_wide: BTreeMap<String, Compiled<Arc<EffectiveNotification>>>,
     pub(super) notifications: HashMap<ObjectName, Known>,
     /// By namespace of pipelines, the Notifications of other namespaces that accept to be layers there.
     pub(super) accepting: HashMap<String, BTreeSet<ObjectName>>,
-    /// The pipelines that have layers, by uid.
-    pub(super) pipelines: HashMap<String, Layers>,
+    /// The pipelines that have layers or a layer namespace, by uid.
+    pub(super) sites: HashMap<String, Arc<Site>>,
+    pub(super) results: Results,
     pub(super) turns: Turns<LayerJob>,
 }
 
-/// A Notification, and its compiled result.
+/// A Notification.
 pub(super) struct Known {
     pub(super) notification: Arc<Notification>,
     /// When its current spec was first seen.
     pub(super) since: Time,
-    pub(super) compiled: Option<Compiled<Based>>,
-}
-
-/// The layers of a pipeline, by the name of the notification.
-pub(super) struct Layers {
-    pub(super) site: Arc<Site>,
-    pub(super) layers: BTreeMap<String, Layer>,
-}
-
-/// The layers of a pipeline over one notification. The old result stays until there is a new one, so that the ConfigMaps and Secrets that
-/// it refers to are still watched.
-#[derive(Default)]
-pub(super) struct Layer {
-    /// Whether the layer must be compiled.
-    pub(super) is_due: bool,
-    pub(super) compiled: Option<Compiled<Arc<Overridden>>>,
-}
-
-/// How the layers of a pipeline have changed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LayerChange {
-    None,
-    /// The layers must be compiled.
-    Due,
-    /// The pipeline has no layers any more.
-    Gone,
 }
 
 impl State {
@@ -88,34 +67,119 @@ impl State {
         self.global.global()
     }
 
-    /// Returns the sources below the layers of a pipeline over one notification.
-    pub(super) fn beneath(&self, site: &Site, name: &str) -> Sources {
-        let of =
-            |namespace: &str| self.notifications.get(&ObjectName::new(namespace, name)).map(|known| &known.notification);
-        let notifications = [of(&site.place.namespace), site.layer_namespace().and_then(of)];
-        Sources::of_layers(&self.global(), notifications, site, name)
+    /// Returns the current sources of a result. `None`: there is nothing to compile.
+    pub(super) fn sources(&self, owner: &Owner, name: &str) -> Option<Sources> {
+        match owner {
+            Owner::Global => {
+                let global = self.global().part(name);
+                global.cluster_wide.is_some().then(|| Sources { global, ..Sources::default() })
+            }
+            Owner::Namespace(namespace) => {
+                let known = self.notifications.get(&ObjectName::new(namespace, name))?;
+                let global = self.global().part(name).only_if(|found| found.reach.covers(namespace));
+                Some(Sources { global, notification: Some(known.notification.clone()), ..Sources::default() })
+            }
+            Owner::Pipeline(uid) => {
+                let site = self.sites.get(uid)?;
+                let sources = self.beneath(site, name);
+                (sources.laid.is_some() || site.has_layer(name)).then_some(sources)
+            }
+        }
     }
 
-    /// Returns the names of the Notifications of a pipeline's layer namespace.
-    pub(super) fn names_laid(&self, site: &Site) -> Vec<String> {
-        let Some(namespace) = site.layer_namespace() else { return Vec::new() };
-        let is_laid = |at: &&ObjectName| {
-            let known = self.notifications.get(*at).filter(|_| at.namespace == namespace);
-            known.is_some_and(|k| is_layer_of(&k.notification, &site.spec, (&site.place.namespace, &site.labels)))
+    /// Returns the sources of the layers of a pipeline: what is below them, and the pipeline.
+    pub(super) fn beneath(&self, site: &Arc<Site>, name: &str) -> Sources {
+        let namespace = site.place.namespace.as_str();
+        let global = self.global().part(name).only_if(|found| found.reach.selects(namespace, &site.labels));
+        let of = |namespace: &str| Some(self.notifications.get(&ObjectName::new(namespace, name))?.notification.clone());
+        // A Notification that does not select this pipeline does not override the cluster-wide one.
+        let notification = of(namespace).filter(|n| global.cluster_wide.is_none() || selects(n, &site.labels));
+        // A layer alone is no notification.
+        let is_over = global.cluster_wide.is_some() || notification.is_some();
+        let laid = site.layer_namespace().filter(|_| is_over).and_then(of);
+        let laid = laid.filter(|n| is_layer_of(n, &site.spec, (namespace, &site.labels)));
+        Sources { global, notification, laid, site: Some(site.clone()) }
+    }
+
+    /// Whether a result was compiled from other sources than the current ones, or is missing.
+    fn is_outdated(&self, owner: &Owner, name: &str) -> bool {
+        let known = self.results.get(owner, name);
+        match self.sources(owner, name) {
+            None => known.is_some(),
+            Some(sources) => known.and_then(|k| k.compiled.as_ref()).is_none_or(|compiled| compiled.sources != sources),
+        }
+    }
+
+    /// Returns the places of all outdated results.
+    pub(super) fn outdated(&self) -> Vec<Place> {
+        let global = self.global();
+        let cluster_wide = global.notifications().map(|(name, _)| Place::new(Owner::Global, name));
+        let laid = self
+            .sites
+            .values()
+            .flat_map(|site| self.laid(site).map(move |name| Place::new(Owner::Pipeline(site.uid.clone()), name)));
+        let is_new = |place: &Place| self.results.get(&place.owner, &place.name).is_none();
+        let new = cluster_wide.chain(laid).filter(|place| is_new(place) && self.is_outdated(&place.owner, &place.name));
+        self.results.places(|owner, name, _| self.is_outdated(owner, name)).into_iter().chain(new).collect()
+    }
+
+    /// Returns the places of the outdated results of which this Notification is a source: its own, and those of layers.
+    pub(super) fn outdated_by(&self, at: &ObjectName) -> Vec<Place> {
+        let ObjectName { namespace, name } = at;
+        let is_over = |site: &&Arc<Site>| {
+            let other = site.layer_namespace();
+            let is_source = site.place.namespace == *namespace || other == Some(namespace.as_str());
+            is_source && (other.is_some() || site.has_layer(name))
         };
+        let layers = self.sites.values().filter(is_over).map(|site| Owner::Pipeline(site.uid.clone()));
+        let owners = iter::once(Owner::Namespace(namespace.clone())).chain(layers);
+        owners.filter(|owner| self.is_outdated(owner, name)).map(|owner| Place::new(owner, name)).collect()
+    }
+
+    /// Marks layers to be compiled, and removes the results that have no sources any more. Returns the places of those.
+    pub(super) fn mark(&mut self, places: &[Place], now: Duration) -> Vec<Place> {
+        let mut gone = Vec::new();
+        for place in places {
+            let Some(sources) = self.sources(&place.owner, &place.name) else {
+                self.results.remove(place);
+                gone.push(place.clone());
+                continue;
+            };
+            let is_due = &mut self.results.entry(place).is_due;
+            if place.pipeline().is_some() && !std::mem::replace(is_due, true) {
+                self.turns.add(sources.payer(), LayerJob::new(place.clone()), now);
+            }
+        }
+        gone
+    }
+
+    /// Returns the sources of layers that must be compiled.
+    pub(super) fn due(&self, place: &Place) -> Option<Sources> {
+        self.results.get(&place.owner, &place.name).filter(|entry| entry.is_due)?;
+        self.sources(&place.owner, &place.name)
+    }
+
+    /// Returns the pipelines with layers at these places, by uid.
+    pub(super) fn pipelines_of(&self, places: &[Place]) -> BTreeMap<String, ObjectName> {
+        let uids = places.iter().filter_map(Place::pipeline);
+        uids.filter_map(|uid| Some((uid.clone(), self.sites.get(uid)?.place.clone()))).collect()
+    }
+
+    /// Returns the names of the Notifications that can be layers of a pipeline.
+    pub(super) fn laid<'a>(&'a self, site: &'a Site) -> impl Iterator<Item = &'a String> {
         let accepting = self.accepting.get(&site.place.namespace).into_iter().flatten();
-        accepting.filter(is_laid).map(|at| at.name.clone()).collect()
+        accepting.filter(move |at| site.layer_namespace() == Some(at.namespace.as_str())).map(|at| &at.name)
     }
 
     /// Whether the layer of a whole pipeline, or of its layer namespace, replaces the triggers of this Notification.
     pub(super) fn replaces_triggers(&self, pipeline: &str, at: &ObjectName) -> bool {
-        let Some(Layers { site, .. }) = self.pipelines.get(pipeline) else { return false };
+        let Some(site) = self.sites.get(pipeline) else { return false };
         let laid = || self.beneath(site, &at.name).laid.filter(|laid| ObjectName::of(&**laid) != *at);
         replaces_triggers(&site.spec, &at.name) || laid().is_some_and(|laid| laid.spec.triggers.is_some())
     }
 
-    /// Puts or removes a Notification.
-    pub(super) fn put_notification(&mut self, at: &ObjectName, known: Option<Known>) {
+    /// Puts or removes a Notification. Returns `true` if there was one before.
+    pub(super) fn put_notification(&mut self, at: &ObjectName, known: Option<Known>) -> bool {
         let others = |known: &Known| known.notification.spec.pipeline_namespaces.clone().unwrap_or_default();
         let (new, old) = (known.as_ref().map(others), self.notifications.remove(at));
         for other in old.as_ref().map(others).into_iter().flatten() {
@@ -128,49 +192,213 @@ impl State {
         }
         self.accepting.retain(|_, places| !places.is_empty());
         self.notifications.extend(known.map(|known| (at.clone(), known)));
-    }
-
-    /// Returns the namespace whose budget compiles the layers of a pipeline over one notification: that of the layers that another namespace
-    /// added.
-    pub(super) fn payer<'a>(&self, site: &'a Site, name: &str) -> &'a str {
-        let namespace = site.layer_namespace().filter(|_| self.beneath(site, name).laid.is_some());
-        namespace.unwrap_or(&site.place.namespace)
+        old.is_some()
     }
 
     /// Returns the results of a pipeline's layers, with placeholders for layers that are not compiled yet.
-    pub(super) fn layered(&self, layers: &Layers, pipeline_index: &PipelineIndex) -> Layered {
-        let known = |(name, layer): (&String, &Layer)| {
-            let compiled = layer.compiled.as_ref().filter(|_| !layer.is_due).map(|compiled| compiled.result.clone());
-            let known = compiled.unwrap_or_else(|| Arc::new(self.placeholder(layers, name, layer, pipeline_index)));
-            (name.clone(), known)
+    pub(super) fn layered(&self, uid: &str, pipeline_index: &PipelineIndex) -> Layered {
+        let Some(site) = self.sites.get(uid) else { return Layered::default() };
+        let known = |(name, entry): (&String, &Entry)| {
+            let compiled = entry.layers().filter(|_| !entry.is_due).cloned();
+            let placeholder = || Arc::new(self.placeholder(site, name, entry, pipeline_index));
+            (name.clone(), compiled.unwrap_or_else(placeholder))
         };
-        // A Notification of the layer namespace that is over nothing has no effect.
-        let site = &layers.site;
-        let is_laid = |name: &str| self.beneath(site, name).laid.is_some();
-        let has_effect =
-            |(name, _): &(&String, &Layer)| site.layer_namespace().is_none() || site.has_layer(name) || is_laid(name);
-        layers.layers.iter().filter(has_effect).map(known).collect()
+        self.results.of(&Owner::Pipeline(uid.to_owned())).map(known).collect()
     }
 
     /// Returns a placeholder for layers that are not compiled yet. It has the same namespaces as before, so deliveries that a running
     /// reconcile still records go to the same namespace.
-    fn placeholder(
-        &self,
-        Layers { site, .. }: &Layers,
-        name: &str,
-        layer: &Layer,
-        pipeline_index: &PipelineIndex,
-    ) -> Overridden {
-        let namespace = &site.place.namespace;
-        let beneath = self.beneath(site, name);
-        let waits = self.turns.waits(self.payer(site, name));
-        let at = |home: &str| Arc::new(EffectiveNotification::compiling(beneath.uid(&site.uid), home, waits));
-        let former = layer.compiled.as_ref().map(|compiled| &compiled.result);
-        let base = pipeline_index.base(namespace, name, &site.labels);
+    fn placeholder(&self, site: &Arc<Site>, name: &str, entry: &Entry, pipeline_index: &PipelineIndex) -> Overridden {
+        let sources = self.beneath(site, name);
+        let waits = self.turns.waits(sources.payer());
+        let at = |home: &str| Arc::new(EffectiveNotification::compiling(sources.uid(), home, waits));
+        let former = entry.layers();
+        let base = pipeline_index.base(&site.place.namespace, name, &site.labels);
         let before = former.and_then(|former| former.rest.as_ref()).or(base.as_ref());
-        let rest = at(before.map_or(namespace, |before| &before.home));
+        let rest = at(before.map_or(&site.place.namespace, |before| &before.home));
         let elsewhere = former.into_iter().flat_map(|former| &former.subjects).filter(|(_, n)| n.home != rest.home);
         let subjects: HashMap<_, _> = elsewhere.map(|(subject, n)| (subject.clone(), at(&n.home))).collect();
         Overridden { rest: Some(rest), subjects }
+    }
+}
+
+fn selects(notification: &Notification, labels: &BTreeMap<String, String>) -> bool {
+    let selector = PipelineSelector::parse(notification.spec.pipeline_selector.as_ref());
+    selector.map_or(true, |selector| selector.selects(labels))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::dispatch::config::results::{Compiled, Effective};
+    use relaybook_api::global::GlobalConfig;
+
+    const NOW: Duration = Duration::ZERO;
+
+    impl State {
+        fn configure(&mut self, config: Value) {
+            let config: GlobalConfig = serde_json::from_value(config).unwrap();
+            let global = Global::new(&config, "relaybook-system").unwrap().reuse(&self.global());
+            self.global.in_force = Some(Arc::new(global));
+        }
+
+        fn notify(&mut self, namespace: &str, name: &str, spec: &Value) {
+            let object = json!({
+                "apiVersion": "relaybook.dev/v1alpha1", "kind": "Notification", "spec": spec,
+                "metadata": {"name": name, "namespace": namespace, "uid": format!("{namespace}-{name}")},
+            });
+            let (at, notification) = (ObjectName::new(namespace, name), Arc::new(serde_json::from_value(object).unwrap()));
+            self.put_notification(&at, Some(Known { notification, since: Time::UNIX_EPOCH }));
+            let outdated = self.outdated_by(&at);
+            self.mark(&outdated, NOW);
+        }
+
+        fn pipeline(&mut self, namespace: &str, uid: &str, spec: &Value) {
+            let mut whole = json!({"environments": []});
+            whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+            let site = Site {
+                uid: uid.to_owned(),
+                place: ObjectName::new(namespace, uid),
+                generation: None,
+                labels: BTreeMap::new(),
+                spec: serde_json::from_value(whole).unwrap(),
+                targets: Vec::new(),
+            };
+            self.sites.insert(uid.to_owned(), Arc::new(site));
+            let names = self.sites[uid].spec.notifications.iter().map(|layer| layer.name.clone());
+            let places: Vec<_> = names.map(|name| Place::new(Owner::Pipeline(uid.to_owned()), &name)).collect();
+            self.mark(&places, NOW);
+        }
+
+        /// Compiles all outdated results. Returns their places.
+        fn renewed(&mut self) -> Vec<String> {
+            let outdated = self.outdated();
+            self.mark(&outdated, NOW);
+            for place in &outdated {
+                let Some(sources) = self.sources(&place.owner, &place.name) else { continue };
+                let result = Effective::Layers(Arc::default());
+                let compiled = Some(Compiled { sources, texts: Vec::new(), result });
+                *self.results.entry(place) = Entry { is_due: false, compiled };
+            }
+            shown(&outdated)
+        }
+    }
+
+    fn shown(places: &[Place]) -> Vec<String> {
+        let show = |place: &Place| match &place.owner {
+            Owner::Global => format!("cluster-wide {}", place.name),
+            Owner::Namespace(of) | Owner::Pipeline(of) => format!("{of} {}", place.name),
+        };
+        let mut all: Vec<_> = places.iter().map(show).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// A cluster-wide notification and Notifications of the same name, below layers of two pipelines.
+    fn state() -> State {
+        let mut state = State::default();
+        state.configure(json!({"notifications": [{"name": "hook", "namespaces": ["team-*"]}]}));
+        for (namespace, name) in [("team-a", "hook"), ("team-a", "other"), ("team-c", "hook")] {
+            state.notify(namespace, name, &json!({}));
+        }
+        state.notify("platform", "hook", &json!({"pipelineNamespaces": ["team-a"]}));
+        state.pipeline("team-a", "p1", &json!({"notifications": [{"name": "hook"}], "layerNamespace": "platform"}));
+        state.pipeline("team-b", "p2", &json!({"notifications": [{"name": "hook"}, {"name": "own"}]}));
+        state.renewed();
+        state
+    }
+
+    #[test]
+    fn a_result_is_outdated_if_one_of_its_sources_has_changed() {
+        type Change = fn(&mut State);
+        let table: [(Change, &[&str]); 13] = [
+            (|_| {}, &[]),
+            (|state| state.configure(json!({"notifications": [{"name": "hook", "namespaces": ["team-*"]}]})), &[]),
+            (|state| state.notify("team-a", "other", &json!({})), &["team-a other"]),
+            (|state| state.notify("team-a", "hook", &json!({})), &["p1 hook", "team-a hook"]),
+            (|state| state.notify("team-b", "hook", &json!({})), &["p2 hook", "team-b hook"]),
+            (|state| state.notify("team-c", "hook", &json!({})), &["team-c hook"]),
+            (
+                |state| state.notify("platform", "hook", &json!({"pipelineNamespaces": ["team-a"]})),
+                &["p1 hook", "platform hook"],
+            ),
+            (|state| state.notify("platform", "other", &json!({"pipelineNamespaces": ["team-b"]})), &["platform other"]),
+            (
+                |state| state.notify("platform", "other", &json!({"pipelineNamespaces": ["team-a"]})),
+                &["p1 other", "platform other"],
+            ),
+            (
+                |state| {
+                    state.configure(json!({"notifications": [{"name": "hook", "suspend": true, "namespaces": ["team-*"]}]}));
+                },
+                &["cluster-wide hook", "p1 hook", "p2 hook", "team-a hook", "team-c hook"],
+            ),
+            (
+                |state| {
+                    let notifications = json!([{"name": "hook", "namespaces": ["team-*"]}, {"name": "own"}]);
+                    state.configure(json!({"notifications": notifications}));
+                },
+                &["cluster-wide own", "p2 own"],
+            ),
+            (
+                |state| {
+                    let notifications = json!([{"name": "hook", "namespaces": ["team-*"]}]);
+                    state.configure(json!({"defaults": {"suspend": true}, "notifications": notifications}));
+                },
+                &[
+                    "cluster-wide hook",
+                    "p1 hook",
+                    "p2 hook",
+                    "p2 own",
+                    "platform hook",
+                    "team-a hook",
+                    "team-a other",
+                    "team-c hook",
+                ],
+            ),
+            (|state| state.pipeline("team-b", "p2", &json!({"notifications": [{"name": "own"}]})), &["p2 hook", "p2 own"]),
+        ];
+        for (number, (change, outdated)) in table.into_iter().enumerate() {
+            let mut state = state();
+            change(&mut state);
+            assert_eq!(state.renewed(), outdated, "{number}");
+            assert!(state.outdated().is_empty(), "{number}");
+        }
+    }
+
+    #[test]
+    fn a_notification_makes_only_its_own_result_and_layers_outdated() {
+        for (namespace, name) in
+            [("team-a", "hook"), ("team-a", "other"), ("platform", "hook"), ("team-b", "hook"), ("x", "new")]
+        {
+            let at = ObjectName::new(namespace, name);
+            let mut state = state();
+            state.notify(namespace, name, &json!({}));
+            assert_eq!(shown(&state.outdated_by(&at)), shown(&state.outdated()), "{at} is put");
+            state.renewed();
+            state.put_notification(&at, None);
+            assert_eq!(shown(&state.outdated_by(&at)), shown(&state.outdated()), "{at} is removed");
+        }
+    }
+
+    #[test]
+    fn a_layer_of_another_namespace_is_compiled_only_over_a_notification_and_with_its_budget() {
+        let mut state = State::default();
+        state.notify("platform", "hook", &json!({"pipelineNamespaces": ["team-a"]}));
+        state.pipeline("team-a", "p1", &json!({"layerNamespace": "platform"}));
+        assert_eq!(state.renewed(), ["platform hook"]);
+        state.notify("team-a", "hook", &json!({}));
+        assert_eq!(state.renewed(), ["p1 hook", "team-a hook"]);
+        let payer = |state: &State| state.sources(&Owner::Pipeline("p1".to_owned()), "hook").map(|s| s.payer().to_owned());
+        assert_eq!(payer(&state).as_deref(), Some("platform"));
+        let at = ObjectName::new("team-a", "hook");
+        state.put_notification(&at, None);
+        let outdated = state.outdated_by(&at);
+        assert_eq!(shown(&state.mark(&outdated, NOW)), ["p1 hook", "team-a hook"], "both are removed");
+        assert_eq!((payer(&state), state.outdated()), (None, Vec::new()));
+        state.pipeline("team-a", "p1", &json!({"layerNamespace": "platform", "notifications": [{"name": "hook"}]}));
+        assert_eq!(payer(&state).as_deref(), Some("team-a"), "a layer alone is over nothing");
     }
 }

@@ -20,12 +20,13 @@ impl Followed for Notification {
             Event::Apply(n) | Event::InitApply(n) => {
                 let ObjectName { namespace, name } = ObjectName::of(n);
                 ctx.lease.assign_labeled(&n.metadata);
-                if ctx.config.put_notification(n) {
+                if let Some(changed) = ctx.config.put_notification(n) {
                     // During a list, the watches are updated only once, at its end.
                     if matches!(event, Event::Apply(_)) {
                         wake::set_wanted(ctx);
                     }
                     wake::wake_lanes_of(ctx, &namespace, &name).await;
+                    wake::enqueue_affected(ctx, changed).await;
                 }
             }
             Event::Delete(n) => {
@@ -33,9 +34,10 @@ impl Followed for Notification {
                 let uid = n.uid().unwrap_or_default();
                 ctx.written.forget(&uid);
                 ctx.lease.deleted(&uid);
-                if ctx.config.remove_notification(&namespace, &name) {
+                if let Some(changed) = ctx.config.remove_notification(&namespace, &name) {
                     wake::set_wanted(ctx);
                     wake::wake_lanes_of(ctx, &namespace, &name).await;
+                    wake::enqueue_affected(ctx, changed).await;
                 }
             }
             Event::Init | Event::InitDone => {}
@@ -47,8 +49,12 @@ impl Followed for Notification {
         for place in ctx.config.places() {
             let ObjectName { namespace: ns, name } = &place;
             let ours = namespace.is_none_or(|n| n == ns);
-            if ours && !there.contains(&place) && ctx.config.remove_notification(ns, name) {
+            if ours
+                && !there.contains(&place)
+                && let Some(changed) = ctx.config.remove_notification(ns, name)
+            {
                 wake::wake_lanes_of(ctx, ns, name).await;
+                wake::enqueue_affected(ctx, changed).await;
             }
         }
         wake::set_wanted(ctx);

@@ -8,7 +8,6 @@ use kube::runtime::watcher::Event;
 
 use super::Followed;
 use crate::dispatch::Context;
-use crate::dispatch::config::state::LayerChange;
 use crate::dispatch::derive::subjects::Subjects;
 use crate::dispatch::status::refused::REASONS;
 use crate::dispatch::wake;
@@ -39,16 +38,15 @@ impl Followed for Pipeline {
                 ctx.deliveries.pipeline_index.put_cursors(&uid, cursors(p));
                 ctx.deliveries.pipeline_index.put_history(&uid, history(p, &ctx.cluster_name));
                 let layers = ctx.config.put_pipeline(p, &facts);
-                if layers != LayerChange::None {
+                let have_changed = layers.is_some();
+                if let Some(scope) = layers {
                     // During a list, the watches are updated only once, at its end.
                     if matches!(event, Event::Apply(_)) {
                         wake::set_wanted(ctx);
                     }
-                    // Layers that must be compiled are no reason to retry. Their compiled result can be a reason.
-                    let scope = if layers == LayerChange::Gone { Scope::Layers } else { Scope::Pipeline };
-                    ctx.deliveries.check(scope(uid.clone())).await;
+                    ctx.deliveries.check(scope).await;
                 }
-                if ctx.deliveries.pipeline_index.put_pipeline(&uid, facts) || layers != LayerChange::None {
+                if ctx.deliveries.pipeline_index.put_pipeline(&uid, facts) || have_changed {
                     changed(ctx, uid, &namespace).await;
                 }
             }
