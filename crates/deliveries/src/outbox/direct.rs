@@ -148,9 +148,6 @@ impl Record {
 }
 
 #[cfg(test)]
-mod properties;
-
-#[cfg(test)]
 mod tests {
     use super::*;
 

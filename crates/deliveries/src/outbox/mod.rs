@@ -124,13 +124,6 @@ struct Started {
     notes: mpsc::Sender<Note>,
 }
 
-impl Started {
-    /// Whether a source of events contains a Delivery.
-    fn contains(&self, source: usize, id: &ObjectName) -> bool {
-        self.sources.get(source).is_none_or(|of| of.as_ref().is_none_or(|namespace| *namespace == id.namespace))
-    }
-}
-
 /// The handle of the engine; cheap to clone.
 #[derive(Clone)]
 pub struct Deliveries {
@@ -307,10 +300,10 @@ pub fn start(
     };
     let started = Started { sources: namespaces, ready: Box::new(ready), notes };
     tasks.spawn(crate::outbox::store::retention::run(parts.clone(), limits.keep, stop.clone()));
-    let engine = crate::outbox::scheduler::engine::Engine::new(parts, limits.workers, started);
+    let driver = scheduler::driver::Driver::new(parts, limits.workers, started);
     let stop = stop.clone();
     tasks.spawn(async move {
-        engine.run(command_queue, event_queue, stop).await;
+        driver.run(command_queue, event_queue, stop).await;
         "the delivery engine"
     });
     way_in

@@ -16,6 +16,7 @@ use crate::outbox::direct::Direct;
 use crate::outbox::lane::After;
 use crate::outbox::lane::redeliver;
 use crate::outbox::record::Record;
+use crate::outbox::scheduler::effect::Now;
 use crate::outbox::scheduler::fair_queue::AttemptOutcome;
 use crate::outbox::send_gate::index;
 use crate::outbox::send_gate::index::{Gone, PipelineFacts, SendDecision};
@@ -26,7 +27,7 @@ use crate::outbox::test_delivery::TestsKept;
 use crate::outbox::trace::Call;
 use relaybook_api::delivery::Reason;
 use relaybook_api::values::permalink::PageUrl;
-use relaybook_api::{DeliveryStatus, Outcome, now, since_boot};
+use relaybook_api::{DeliveryStatus, Outcome};
 use relaybook_egress::{Attempt, AttemptResult, Outgoing, Sender};
 use relaybook_runtime::call::CallError;
 use relaybook_runtime::leader::Lease;
@@ -135,18 +136,23 @@ impl Decided {
         }
     }
 
+    /// Returns what was decided.
+    #[cfg(test)]
+    pub(crate) fn parts(&self) -> (&Record, &DeliveryStatus, After) {
+        (&self.record, &self.status, self.after)
+    }
+
     /// Returns whether the attempt failed and is retried.
     pub fn is_retried(&self) -> bool {
         matches!(self.after, After::Retry { .. })
     }
 
-    fn new(record: Record, (status, then): (DeliveryStatus, Then)) -> Self {
-        let now = Instant::now();
-        let status = redeliver::noted(&record, status, relaybook_api::now());
+    fn new(record: Record, (status, then): (DeliveryStatus, Then), now: Now) -> Self {
+        let status = redeliver::noted(&record, status, now.wall);
         let after = match then {
             Then::Settle { answered } => After::Settled { answered },
-            Then::Retry { after, asked } => After::Retry { until: now + after, asked },
-            Then::Hold { after } => After::Hold { until: after.map(|a| now + a) },
+            Then::Retry { after, asked } => After::Retry { until: now.mono + after, asked },
+            Then::Hold { after } => After::Hold { until: after.map(|a| now.mono + a) },
         };
         Self { record, status, after }
     }
@@ -180,19 +186,18 @@ pub struct Worked {
 /// Makes one attempt, which ends at `until`, by the clock since boot. Also returns what the attempt shows about the receiver.
 pub async fn attempt(
     parts: Parts,
-    mut record: Record,
+    record: Record,
     notification: Arc<EffectiveNotification>,
     facts: Arc<PipelineFacts>,
     failures: u32,
     until: Duration,
 ) -> (Decided, AttemptOutcome) {
     if record.refusal().is_some() {
-        return (refuse(record), AttemptOutcome::Nothing);
+        return (refuse(record, Now::read()), AttemptOutcome::Nothing);
     }
     let blocked = |record: Record, reason, message: &str| {
         let retry = Some(&notification.delivery.retry);
-        let decision = decide::blocked(&record.status, reason, message, retry, record.age.at(since_boot()), failures, at());
-        (Decided::new(record, decision), AttemptOutcome::Nothing)
+        (wait(record, reason, message, retry, failures, fastrand::f64(), Now::read()), AttemptOutcome::Nothing)
     };
     let how = match &notification.sending {
         Ok(how) => how,
@@ -204,14 +209,15 @@ pub async fn attempt(
         Err(error) => {
             let (reason, message) = (error.reason(), error.to_string());
             let Some(outcome) = error.outcome() else { return blocked(record, reason, &message) };
-            let decision = decide::unsendable(&record.status, outcome, reason, &message, now());
-            return (Decided::new(record, decision), AttemptOutcome::Nothing);
+            let now = Now::read();
+            let decision = decide::unsendable(&record.status, outcome, reason, &message, now.wall);
+            return (Decided::new(record, decision, now), AttemptOutcome::Nothing);
         }
     };
     #[cfg(feature = "broken")]
     if crate::broken::is(crate::broken::Wrong::OutcomeBeforeRequest) {
         let status = crate::broken::delivered(&record.status);
-        let decided = Decided::new(record, (status, Then::Settle { answered: true }));
+        let decided = Decided::new(record, (status, Then::Settle { answered: true }), Now::read());
         let worked = Box::pin(super::write::store(parts.clone(), decided, parts.outcomes.clone())).await;
         Box::pin(parts.sender.send(outgoing)).await;
         let status = worked.record.status.clone();
@@ -224,12 +230,24 @@ pub async fn attempt(
     if let Some(span) = call.and_then(|call| call.end(&attempt)) {
         parts.tracer.take(span);
     }
+    ended(record, &attempt, &notification.delivery.retry, failures, fastrand::f64(), Now::read())
+}
+
+/// Decides what the end of an attempt means for the delivery, and what it shows about the receiver. `chance`: random, in 0..1.
+pub(crate) fn ended(
+    mut record: Record,
+    attempt: &Attempt,
+    retry: &Retry,
+    failures: u32,
+    chance: f64,
+    now: Now,
+) -> (Decided, AttemptOutcome) {
     let before = record.not_found;
     record.not_found = if attempt.result.status() == Some(404) { before.saturating_add(1) } else { 0 };
-    let retry = &notification.delivery.retry;
-    let decision = decide::attempted(&record.status, &attempt, before, retry, record.age.at(since_boot()), failures, at());
-    let decided = Decided::new(record, decision);
-    let attempt_outcome = attempt_outcome(&attempt.result, decided.after);
+    let at = At { now: now.wall, chance };
+    let decision = decide::attempted(&record.status, attempt, before, retry, record.age.at(now.boot), failures, at);
+    let decided = Decided::new(record, decision, now);
+    let attempt_outcome = attempt_outcome(&attempt.result, decided.after, now.mono);
     (decided, attempt_outcome)
 }
 
@@ -248,30 +266,39 @@ pub(crate) async fn send_apart(parts: &Parts, outgoing: Outgoing) -> Attempt {
     }
 }
 
-fn attempt_outcome(result: &AttemptResult, after: After) -> AttemptOutcome {
+fn attempt_outcome(result: &AttemptResult, after: After, now: Instant) -> AttemptOutcome {
     match result {
         AttemptResult::Answered { .. } => AttemptOutcome::Answer,
         AttemptResult::NotSent(_) => AttemptOutcome::Nothing,
         AttemptResult::Failed(failure) if failure.kind.is_unreachable() => {
             // After the delivery is parked (retries exhausted), the next delivery can probe at once.
-            let again = if let After::Retry { until, .. } = after { until } else { Instant::now() };
+            let again = if let After::Retry { until, .. } = after { until } else { now };
             AttemptOutcome::NoConnection { again }
         }
         AttemptResult::Failed(_) => AttemptOutcome::Silence,
     }
 }
 
-/// Decides about a delivery that must wait. `until`: the retry settings that limit the wait.
-pub fn wait(record: Record, reason: Reason, message: &str, until: Option<&Retry>, failures: u32) -> Decided {
-    let decision = decide::blocked(&record.status, reason, message, until, record.age.at(since_boot()), failures, at());
-    Decided::new(record, decision)
+/// Decides about a delivery that must wait. `until`: the retry settings that limit the wait. `chance`: random, in 0..1.
+pub fn wait(
+    record: Record,
+    reason: Reason,
+    message: &str,
+    until: Option<&Retry>,
+    failures: u32,
+    chance: f64,
+    now: Now,
+) -> Decided {
+    let at = At { now: now.wall, chance };
+    let decision = decide::blocked(&record.status, reason, message, until, record.age.at(now.boot), failures, at);
+    Decided::new(record, decision, now)
 }
 
 /// Parks a delivery that was recorded with an error.
-pub fn refuse(record: Record) -> Decided {
+pub fn refuse(record: Record, now: Now) -> Decided {
     let error = record.refusal().unwrap_or_default();
-    let decision = decide::unsendable(&record.status, Outcome::Parked, Reason::ExpressionFailed, error, now());
-    Decided::new(record, decision)
+    let decision = decide::unsendable(&record.status, Outcome::Parked, Reason::ExpressionFailed, error, now.wall);
+    Decided::new(record, decision, now)
 }
 
 /// Cancels a delivery whose pipeline, target or notification is gone. Unless `sure` is true, a live read must confirm that first.
@@ -290,8 +317,9 @@ pub async fn cancel(parts: Parts, record: Record, what: Gone, sure: bool) -> Wor
             }
         }
     }
-    let status = decide::canceled(&record.status, what.reason(), now());
-    let decided = Decided::new(record, (status, Then::Settle { answered: false }));
+    let now = Now::read();
+    let status = decide::canceled(&record.status, what.reason(), now.wall);
+    let decided = Decided::new(record, (status, Then::Settle { answered: false }), now);
     let limiter = parts.aside.clone();
     super::write::store(parts, decided, limiter).await
 }
@@ -299,10 +327,6 @@ pub async fn cancel(parts: Parts, record: Record, what: Gone, sure: bool) -> Wor
 fn untouched(record: Record) -> Worked {
     let until = Some(Instant::now() + ASK_AGAIN);
     Worked { record, after: After::Hold { until }, gone: false, instead: None, is_written: false }
-}
-
-fn at() -> At {
-    At { now: now(), chance: fastrand::f64() }
 }
 
 fn observe(parts: &Parts, record: &Record, attempt: &Attempt) {

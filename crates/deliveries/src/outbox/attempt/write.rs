@@ -2,15 +2,16 @@
 //!
 //! In: what was decided. Out: [`Worked`]. A delivery that has no object yet is created together with its result.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use backon::BackoffBuilder as _;
 
 use super::work::{Decided, Parts, Worked};
 use crate::outbox::lane::{After, redeliver, schedule};
 use crate::outbox::record::Record;
-use crate::outbox::store::journal::{JournalError, New, Written};
-use relaybook_api::{DeliveryStatus, now};
+use crate::outbox::scheduler::effect::Now;
+use crate::outbox::store::journal::{JournalError, New, Written, keep_history};
+use relaybook_api::DeliveryStatus;
 use relaybook_runtime::limiter::NamespaceLimiter;
 
 /// The longest pause between two tries of a write.
@@ -21,56 +22,83 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 ///
 /// `limiter` limits the concurrent writes. Each try acquires a permit, and releases it before the next pause. So rejected or hanging writes
 /// of one namespace do not block all others.
-pub async fn store(parts: Parts, decided: Decided, limiter: NamespaceLimiter) -> Worked {
-    let Decided { mut record, mut status, after } = decided;
-    if status == record.status && !record.unwritten {
+pub async fn store(parts: Parts, mut decided: Decided, limiter: NamespaceLimiter) -> Worked {
+    if decided.is_stored() {
+        let Decided { record, after, .. } = decided;
         return Worked { record, after, gone: false, instead: None, is_written: false };
     }
-    if !record.is_recorded() {
-        match record_result(&parts, &record, &status).await {
-            None => {
-                let after = After::Settled { answered: false };
-                return Worked { record, after, gone: true, instead: None, is_written: false };
-            }
-            Some(stored) if stored.status == status => {
-                record.adopt(&stored);
-                return Worked { record: Record { status, ..record }, after, gone: false, instead: None, is_written: true };
-            }
-            Some(stored) if is_later(&stored.status, &status) => return overtaken(&record, stored),
-            // An earlier write has recorded it as pending.
-            Some(stored) => {
-                record.adopt(&stored);
-                record.status = stored.status;
-            }
+    if !decided.record.is_recorded() {
+        let Some(stored) = record_result(&parts, &decided.record, &decided.status).await else {
+            let after = After::Settled { answered: false };
+            return Worked { record: decided.record, after, gone: true, instead: None, is_written: false };
+        };
+        match decided.created(stored, Now::read()) {
+            Ok(worked) => return *worked,
+            Err(pending) => decided = *pending,
         }
     }
     let mut pauses = pauses();
     loop {
-        let permit = limiter.acquire(&record.id.namespace).await;
-        let written = parts.journal.write(&record, &status).await;
+        let permit = limiter.acquire(&decided.record.id.namespace).await;
+        let written = parts.journal.write(&decided.record, &decided.status).await;
         permit.finish(!matches!(written, Err(JournalError::Timeout)));
         match written {
-            Ok(Written::Stored { version, status }) => {
-                record.version = version;
-                record.status = *status;
-                record.unwritten = false;
-                return Worked { record, after, gone: false, instead: None, is_written: true };
-            }
-            Ok(Written::Overtaken(live)) => return overtaken(&record, *live),
-            // The watch had not delivered the annotation yet. The outcome now includes it, so that it causes no second request.
-            Ok(Written::Annotated(live)) => {
-                status = redeliver::noted(&live, status, relaybook_api::now());
-                record = Record { asked: live.asked, version: live.version, status: live.status, ..record };
-            }
-            Ok(Written::Gone(instead)) => {
-                let after = After::Settled { answered: false };
-                return Worked { record, after, gone: true, instead, is_written: false };
-            }
+            Ok(written) => match decided.written(written, Now::read()) {
+                Ok(worked) => return *worked,
+                Err(again) => decided = *again,
+            },
             Err(error) => {
-                tracing::warn!(error = %error.detail(), delivery = %record.id.name, "could not write the Delivery status; the lane is blocked until a retry succeeds");
+                tracing::warn!(error = %error.detail(), delivery = %decided.record.id.name, "could not write the Delivery status; the lane is blocked until a retry succeeds");
                 tokio::time::sleep(pauses.next().unwrap_or(LONGEST_PAUSE)).await;
             }
         }
+    }
+}
+
+impl Decided {
+    /// Returns whether there is nothing to write.
+    pub(crate) fn is_stored(&self) -> bool {
+        self.status == self.record.status && !self.record.unwritten
+    }
+
+    /// Decides what follows after a create: `stored` is the object that now has the name. `Err`: this still has to be written to it.
+    pub(crate) fn created(mut self, stored: Record, now: Now) -> Result<Box<Worked>, Box<Self>> {
+        if stored.status == self.status {
+            self.record.adopt(&stored);
+            let record = Record { status: self.status, ..self.record };
+            return Ok(Box::new(Worked { record, after: self.after, gone: false, instead: None, is_written: true }));
+        }
+        if is_later(&stored.status, &self.status) {
+            return Ok(Box::new(overtaken(&self.record, stored, now)));
+        }
+        // An earlier write has recorded it as pending.
+        self.record.adopt(&stored);
+        self.record.status = stored.status;
+        Err(Box::new(self))
+    }
+
+    /// Decides what follows after the answer to a status write. `Err`: this has to be written instead.
+    pub(crate) fn written(self, written: Written, now: Now) -> Result<Box<Worked>, Box<Self>> {
+        let Self { record, status, after } = self;
+        let worked = match written {
+            Written::Stored { version, status } => {
+                let record = Record { version, status: *status, unwritten: false, ..record };
+                Worked { record, after, gone: false, instead: None, is_written: true }
+            }
+            Written::Overtaken(live) => overtaken(&record, *live, now),
+            // The watch had not delivered the annotation yet. The outcome now includes it, so that it causes no second request.
+            Written::Annotated(live) => {
+                let mut status = redeliver::noted(&live, status, now.wall);
+                keep_history(&mut status, &live.status);
+                let record = Record { asked: live.asked, version: live.version, status: live.status, ..record };
+                return Err(Box::new(Self { record, status, after }));
+            }
+            Written::Gone(instead) => {
+                let after = After::Settled { answered: false };
+                Worked { record, after, gone: true, instead, is_written: false }
+            }
+        };
+        Ok(Box::new(worked))
     }
 }
 
@@ -120,10 +148,10 @@ async fn record_result(parts: &Parts, record: &Record, status: &DeliveryStatus) 
 }
 
 /// Applies the state that another replica has written: an outcome, or the result of a later attempt. That state takes precedence.
-fn overtaken(record: &Record, live: Record) -> Worked {
+fn overtaken(record: &Record, live: Record, now: Now) -> Worked {
     let after = match live.status.outcome {
         Some(_) => After::Settled { answered: false },
-        None => After::Retry { until: Instant::now() + schedule::resume(live.status.next_attempt_time, now()), asked: true },
+        None => After::Retry { until: now.mono + schedule::resume(live.status.next_attempt_time, now.wall), asked: true },
     };
     let mut live = Record { again: record.again || live.again, ..live };
     live.copy_local_state_from(record);

@@ -3,10 +3,11 @@
 //! In: records from the API server. Out: whether they get a lane; deletions of foreign Deliveries, in separate tasks. The decisions come
 //! from `genuine`. Until everything was listed in a leadership term, nothing is decided and nothing is sent.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::admission::{Admission, Foreign, Undecided};
-use super::engine::{Done, Engine};
+use super::effect::{Effect, Now, Task};
+use super::engine::Engine;
 use crate::outbox::record::{LaneKey, Record};
 use crate::outbox::send_gate::genuine::{Origin, Sight, judge};
 use crate::outbox::store::journal::DEADLINE;
@@ -35,7 +36,7 @@ impl Engine {
     }
 
     /// Determines the origin of the listed Deliveries, once in each term.
-    pub(crate) fn judge_listed(&mut self) {
+    pub(crate) fn judge_listed(&mut self, now: Now) {
         let Some(term) = self.term().filter(|term| self.admission.term != Some(*term)) else { return };
         self.admission = Admission { term: Some(term), ..Admission::default() };
         self.drop_unrecorded(|_| true);
@@ -44,21 +45,20 @@ impl Engine {
         let ours = self.lanes.iter().filter(|(key, _)| self.is_ours(&key.pipeline));
         let pending: Vec<Record> = ours.flat_map(|(_, slot)| slot.lane.iter().map(|(_, r)| r.clone())).collect();
         for record in pending.into_iter().filter(Record::is_recorded) {
-            if self.admit(&record, Sight::Listed) {
+            if self.admit(&record, Sight::Listed, now) {
                 self.parts.delivery_index.prove(&record, self.admission.proven.contains(&record.uid));
             } else {
                 self.remove_from_lane(&record.id);
             }
         }
-        let keys: Vec<LaneKey> = self.lanes.keys().cloned().collect();
-        for key in keys {
-            self.check(&key);
+        for key in self.lanes.keys(|_| true) {
+            self.check(&key, now);
         }
-        self.reopen();
+        self.reopen(now);
     }
 
     /// Decides whether a Delivery gets a lane. Queues foreign Deliveries for deletion.
-    pub(crate) fn admit(&mut self, record: &Record, sight: Sight) -> bool {
+    pub(crate) fn admit(&mut self, record: &Record, sight: Sight, now: Now) -> bool {
         let uid = &record.uid;
         if self.admission.proven.contains(uid) {
             return true;
@@ -89,8 +89,8 @@ impl Engine {
                 self.admission.undecided.insert(record.id.clone(), undecided);
                 false
             }
-            Origin::Undecided => self.refuse(record, "TooMany"),
-            Origin::Foreign(why) => self.refuse(record, why),
+            Origin::Undecided => self.refuse(record, "TooMany", now),
+            Origin::Foreign(why) => self.refuse(record, why, now),
         }
     }
 
@@ -112,10 +112,10 @@ impl Engine {
     }
 
     /// Accepts a Delivery that the dispatcher has recorded.
-    pub(crate) fn recorded(&mut self, record: Record) {
+    pub(crate) fn recorded(&mut self, record: Record, now: Now) {
         self.prove(&record);
         self.take_object(&record);
-        self.seen(record);
+        self.seen(record, now);
     }
 
     /// Notes that this process has recorded a Delivery.
@@ -127,80 +127,76 @@ impl Engine {
     }
 
     /// Determines the origin of the heads of a lane whose pipeline was not known before. Removes those that Relaybook did not record.
-    pub(crate) fn prove_head(&mut self, key: &LaneKey) {
-        while let Some(head) = self.lanes.get(key).and_then(|slot| slot.lane.head()).cloned() {
-            let Some(sight) = self.admission.unproven.get(&head.uid).copied() else { return };
-            if self.admit(&head, sight) {
-                return self.say_proven(&head);
+    pub(crate) fn prove_head(&mut self, key: &LaneKey, now: Now) {
+        let mut is_changed = false;
+        while let Some(head) = self.lanes.head(key).cloned() {
+            let Some(sight) = self.admission.unproven.get(&head.uid).copied() else { break };
+            if self.admit(&head, sight, now) {
+                self.say_proven(&head);
+                break;
             }
             self.remove_from_lane(&head.id);
+            is_changed = true;
+        }
+        if is_changed {
+            for other in self.lanes.waiting_for(key) {
+                self.changed(&other, false, now);
+            }
         }
     }
 
     fn remove_from_lane(&mut self, id: &ObjectName) {
         self.parts.delivery_index.forget(id);
-        if let Some((key, place)) = self.index.remove(id)
-            && let Some(slot) = self.lanes.get_mut(&key)
-        {
-            slot.lane.remove(place);
-        }
+        self.lanes.remove(id);
     }
 
-    fn refuse(&mut self, record: &Record, why: &'static str) -> bool {
+    fn refuse(&mut self, record: &Record, why: &'static str, now: Now) -> bool {
         self.admission.unproven.remove(&record.uid);
         self.admission.undecided.remove(&record.id);
-        self.parts.metrics.foreign();
-        self.report(&record.id, &record.spec.pipeline_ref.name, why);
-        self.expel(record.id.clone(), version(Some(&record.version)), &record.spec.pipeline_ref.uid);
+        self.report(&record.id, &record.spec.pipeline_ref.name, why, now);
+        self.expel(record.id.clone(), version(Some(&record.version)), &record.spec.pipeline_ref.uid, now);
         false
     }
 
-    fn expel(&mut self, id: ObjectName, version: u64, pipeline: &str) {
+    fn expel(&mut self, id: ObjectName, version: u64, pipeline: &str, now: Now) {
         if self.admission.foreign.len() < MOST {
-            let foreign = Foreign { version, pipeline: pipeline.to_owned(), not_before: Instant::now() };
+            let foreign = Foreign { version, pipeline: pipeline.to_owned(), not_before: now.mono };
             self.admission.foreign.insert(id, foreign);
         }
-        self.expel_next();
+        self.expel_next(now);
     }
 
     /// Starts deletions of foreign Deliveries, a few at a time. This continues during shutdown, because the next process knows less about
     /// them.
-    fn expel_next(&mut self) {
-        let now = Instant::now();
+    fn expel_next(&mut self, now: Now) {
         // A replica that was paused can see what the next leader has recorded before it learns that it is not the leader any more.
         while self.admission.deleting.len() < DELETIONS && self.acting() && self.parts.lease.allows(DEADLINE) {
-            let Some(id) = self.admission.foreign.iter().find(|(_, f)| f.not_before <= now).map(|(id, _)| id.clone()) else {
-                return;
-            };
+            let due = self.admission.foreign.iter().find(|(_, foreign)| foreign.not_before <= now.mono);
+            let Some(id) = due.map(|(id, _)| id.clone()) else { return };
             let Some(foreign) = self.admission.foreign.remove(&id) else { return };
             // Another replica decides about it now.
             let Some(busy) = self.parts.lease.begin(&foreign.pipeline) else { continue };
             self.begin_beside(&foreign.pipeline);
             self.admission.deleting.insert(id.clone());
-            let journal = self.parts.journal.clone();
-            self.work.spawn(async move {
-                let failed = journal.delete(&id, foreign.version).await.err().map(|error| error.detail());
-                drop(busy);
-                Done::Expelled { id, foreign, failed }
-            });
+            self.start(Task::Expel { id, foreign, busy });
         }
     }
 
     /// Handles the result of a deletion. A failed deletion is retried after a pause.
-    pub(crate) fn expelled(&mut self, id: ObjectName, foreign: Foreign, failed: Option<String>) {
+    pub(crate) fn expelled(&mut self, id: ObjectName, foreign: Foreign, failed: Option<String>, now: Now) {
         self.admission.deleting.remove(&id);
         self.end_beside(&foreign.pipeline);
         if let Some(error) = failed {
             tracing::warn!(%error, namespace = %id.namespace, delivery = %id.name, "could not delete a Delivery that Relaybook did not record");
-            let foreign = Foreign { not_before: Instant::now() + REST, ..foreign };
+            let foreign = Foreign { not_before: now.mono + REST, ..foreign };
             self.admission.foreign.entry(id).or_insert(foreign);
         }
-        self.expel_next();
+        self.expel_next(now);
     }
 
     /// Checks undecided Deliveries. A Delivery is foreign if the cursor has passed its change without recording it, or if its pipeline is
     /// gone.
-    pub(crate) fn settle_undecided(&mut self) {
+    pub(crate) fn settle_undecided(&mut self, now: Now) {
         if !self.is_judged() {
             return;
         }
@@ -215,13 +211,12 @@ impl Engine {
         for id in passed {
             let Some(undecided) = self.admission.undecided.remove(&id) else { continue };
             if !self.admission.proven.contains(&undecided.uid) && !self.parts.delivery_index.is_own(&undecided.uid) {
-                self.parts.metrics.foreign();
-                self.report(&id, &undecided.pipeline_name, "NotRecorded");
-                self.expel(id, undecided.version, &undecided.pipeline);
+                self.report(&id, &undecided.pipeline_name, "NotRecorded", now);
+                self.expel(id, undecided.version, &undecided.pipeline, now);
             }
         }
-        self.admission.reported.retain(|_, at| at.elapsed() < REPORT);
-        self.expel_next();
+        self.admission.reported.retain(|_, at| now.mono.duration_since(*at) < REPORT);
+        self.expel_next(now);
     }
 
     /// Removes what is known about the origin of an object that is gone.
@@ -234,12 +229,13 @@ impl Engine {
         let _ = self.parts.delivery_index.take_own(uid);
     }
 
-    /// Logs that a foreign Delivery is deleted, at most once a minute for each namespace.
-    fn report(&mut self, id: &ObjectName, pipeline: &str, why: &'static str) {
+    /// Reports that a foreign Delivery is deleted. Logs that at most once a minute for each namespace.
+    fn report(&mut self, id: &ObjectName, pipeline: &str, why: &'static str, now: Now) {
+        self.effects.push(Effect::Foreign);
         if self.admission.reported.contains_key(&id.namespace) || self.admission.reported.len() >= MOST {
             return;
         }
-        self.admission.reported.insert(id.namespace.clone(), Instant::now());
+        self.admission.reported.insert(id.namespace.clone(), now.mono);
         tracing::warn!(
             namespace = %id.namespace,
             delivery = %id.name,

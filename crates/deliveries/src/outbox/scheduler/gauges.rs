@@ -6,33 +6,57 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
 
-use super::engine::{Engine, Slot};
+use super::effect::{Effect, Now};
+use super::engine::Engine;
+use super::lanes::Slot;
 use crate::outbox::lane::Due;
 use relaybook_api::DeliveryStatus;
 use relaybook_api::delivery::Reason;
-use relaybook_telemetry::metrics::{LaneState, Worker};
+use relaybook_telemetry::Metrics;
+use relaybook_telemetry::metrics::{LaneState, Share, Worker};
+
+/// The numbers that the gauges show.
+pub(crate) struct Gauges {
+    pending: usize,
+    lanes: BTreeMap<LaneState, usize>,
+    unreachable: usize,
+    busy: usize,
+    idle: usize,
+    shares: Vec<Share>,
+}
+
+impl Gauges {
+    pub(super) fn show(self, metrics: &Metrics) {
+        metrics.pending(self.pending);
+        for state in LaneState::ALL {
+            metrics.lanes(state, self.lanes.get(&state).copied().unwrap_or_default());
+        }
+        metrics.unreachable(self.unreachable);
+        metrics.workers(Worker::Busy, self.busy);
+        metrics.workers(Worker::Idle, self.idle);
+        metrics.by_notification(self.shares);
+    }
+}
 
 impl Engine {
-    pub(crate) fn measure(&mut self) {
-        let now = Instant::now();
-        self.initial_sync.tidy(now);
-        self.fair_queue.tidy(now);
-        self.rates.tidy(now);
-        self.tidy_parts();
-        self.settle_undecided();
-        let metrics = &self.parts.metrics;
-        metrics.pending(self.index.len().saturating_sub(self.stages.len()));
+    pub(crate) fn measure(&mut self, now: Now) {
+        self.initial_sync.tidy(now.mono);
+        self.fair_queue.tidy(now.mono);
+        self.rates.tidy(now.mono);
+        self.tidy_parts(now.mono);
+        self.settle_undecided(now);
         let acting = self.acting();
-        let counts = if acting { self.states(now) } else { BTreeMap::new() };
-        for state in LaneState::ALL {
-            metrics.lanes(state, counts.get(&state).copied().unwrap_or_default());
-        }
-        let origins: HashSet<_> = self.lanes.values().filter_map(|slot| slot.unreachable.as_deref()).collect();
-        metrics.unreachable(if acting { origins.len() } else { 0 });
-        metrics.workers(Worker::Busy, self.fair_queue.busy);
-        metrics.workers(Worker::Idle, self.fair_queue.workers.saturating_sub(self.fair_queue.busy));
+        let origins: HashSet<_> = self.lanes.iter().filter_map(|(_, slot)| slot.unreachable.as_deref()).collect();
         let reports = acting && self.parts.lease.owns_common();
-        metrics.by_notification(if reports { self.parts.delivery_index.shares() } else { Vec::new() });
+        let gauges = Gauges {
+            pending: self.lanes.count().saturating_sub(self.unrecorded.count()),
+            lanes: if acting { self.states(now.mono) } else { BTreeMap::new() },
+            unreachable: if acting { origins.len() } else { 0 },
+            busy: self.fair_queue.busy,
+            idle: self.fair_queue.workers.saturating_sub(self.fair_queue.busy),
+            shares: if reports { self.parts.delivery_index.shares() } else { Vec::new() },
+        };
+        self.effects.push(Effect::Measured(Box::new(gauges)));
     }
 
     /// Returns how many lanes are in each state.

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use super::engine::{Engine, Slot};
+use super::effect::Now;
+use super::engine::Engine;
+use super::lanes::Slot;
 use super::rate::Pace;
 use crate::outbox::audit_log::trouble;
 use crate::outbox::record::LaneKey;
@@ -58,7 +60,7 @@ impl Engine {
     }
 
     /// Takes the buckets that the Lease has gained. Hands over those that it gives away, as soon as nothing is in progress in them.
-    pub(crate) fn follow_buckets(&mut self) {
+    pub(crate) fn follow_buckets(&mut self, now: Now) {
         let buckets = self.parts.lease.buckets();
         let held = self.ours.held();
         for bucket in buckets.without(held).iter() {
@@ -70,11 +72,10 @@ impl Engine {
             self.ours.check = None;
             return;
         }
-        let now = Instant::now();
-        if self.ours.check.is_some_and(|check| now < check) {
+        if self.ours.check.is_some_and(|check| now.mono < check) {
             return;
         }
-        self.ours.check = Some(now + CHECK);
+        self.ours.check = Some(now.mono + CHECK);
         self.ours.parts.clear();
         self.drop_what_is_given(|uid| given.contains(Bucket::of(uid)));
         for bucket in given.without(self.in_progress()).iter() {
@@ -90,7 +91,7 @@ impl Engine {
         self.drop_unrecorded(&is_given);
         self.admission.undecided.retain(|_, undecided| !is_given(&undecided.pipeline));
         self.admission.foreign.retain(|_, foreign| !is_given(&foreign.pipeline));
-        self.asks.retain(|_, record| !is_given(&record.spec.pipeline_ref.uid));
+        self.asks.retain(|record| !is_given(&record.spec.pipeline_ref.uid));
         for (_, slot) in self.lanes.iter_mut().filter(|(key, _)| is_given(&key.pipeline)) {
             slot.unreachable = None;
         }
@@ -105,7 +106,7 @@ impl Engine {
     fn busy_pipelines(&self) -> impl Iterator<Item = &str> {
         let is_busy = |slot: &Slot| slot.lane.at_work().is_some() || slot.lane.is_marking();
         let busy = self.lanes.iter().filter(move |(_, slot)| is_busy(slot)).map(|(key, _)| key);
-        let unrecorded = self.stages.keys().filter_map(|id| self.index.get(id)).map(|(key, _)| key);
+        let unrecorded = self.unrecorded.ids().filter_map(|id| self.lanes.find(id)).map(|(key, _)| key);
         busy.chain(unrecorded).map(|key| key.pipeline.as_str()).chain(self.ours.beside.keys().map(String::as_str))
     }
 
@@ -150,16 +151,14 @@ impl Engine {
 
     /// Follows a lane of another replica: why it waits, according to its head.
     pub(super) fn follow_lane(&self, key: &LaneKey) {
-        let head = self.lanes.get(key).and_then(|slot| slot.lane.head());
-        self.parts.delivery_index.trouble(key, head.and_then(trouble));
+        self.parts.delivery_index.trouble(key, self.lanes.head(key).and_then(trouble));
     }
 
     /// Returns this replica's part of a rate: as much as it has of the pipelines to which the notification applies.
-    pub(super) fn part_of(&mut self, key: &LaneKey, rate: Rate) -> Pace {
+    pub(super) fn part_of(&mut self, key: &LaneKey, rate: Rate, now: Instant) -> Pace {
         if self.parts.lease.buckets() == Buckets::ALL && self.parts.lease.sharding().all.is_empty() {
             return Pace::new(rate, 1, 1);
         }
-        let now = Instant::now();
         let of = (key.namespace.clone(), key.notification.clone());
         let known = self.ours.parts.get(&of).filter(|(_, _, at)| now.duration_since(*at) < FRESH);
         let (ours, all, known_at) = known.copied().unwrap_or_else(|| {
@@ -172,8 +171,7 @@ impl Engine {
     }
 
     /// Forgets parts of rates that were not used for a while.
-    pub(super) fn tidy_parts(&mut self) {
-        let now = Instant::now();
+    pub(super) fn tidy_parts(&mut self, now: Instant) {
         self.ours.parts.retain(|_, (_, _, at)| now.duration_since(*at) < FRESH);
     }
 }

@@ -4,7 +4,7 @@
 //! cost one check. The permit is acquired when a worker is free, not before. Otherwise deliveries that waited for a hanging receiver would
 //! all be sent at once.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
@@ -39,7 +39,7 @@ pub type Shared = (String, String, String);
 /// All rates that are in use.
 #[derive(Debug, Default)]
 pub struct Rates {
-    buckets: HashMap<Shared, Bucket>,
+    buckets: BTreeMap<Shared, Bucket>,
 }
 
 #[derive(Debug)]

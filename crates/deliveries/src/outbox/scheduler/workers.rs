@@ -1,25 +1,25 @@
 //! The part of the engine that assigns work: which lane gets a worker, for which work, and what follows from the result.
 //!
 //! In: a lane that may have something to do. Out: at most one piece of work for it, in a separate task. After the work: the lane's next
-//! state, the figures, the audit line, and a note for the reporter.
+//! state, the figures, the audit line, and a note for the reporter. `head` decides what happens with a head that is due.
 
 use std::time::{Duration, Instant};
 
-use super::engine::{Done, Engine, Slot};
+use super::effect::{Effect, Limit, Now, Task};
+use super::engine::Engine;
 use super::fair_queue::{AttemptOutcome, Turn};
 use super::gauges::is_blocked;
+use super::head::{Decision, Facts, decide};
+use super::lanes::Slot;
 use super::rate::Permit;
-use crate::outbox::Note;
 use crate::outbox::attempt::work::{self, Decided, Worked};
-use crate::outbox::attempt::write;
-use crate::outbox::audit_log::{audit, trouble};
+use crate::outbox::audit_log::trouble;
 use crate::outbox::lane::{After, Due, Place};
 use crate::outbox::record::{LaneKey, Record};
 use crate::outbox::send_gate::index::SendDecision;
 use crate::outbox::store::journal;
-use crate::outbox::trace;
 use relaybook_api::delivery::Reason;
-use relaybook_api::{DeliveryStatus, ObjectName, Outcome, now, since_boot};
+use relaybook_api::{DeliveryStatus, ObjectName, Outcome};
 use relaybook_settings::config::Rate;
 
 impl Engine {
@@ -30,8 +30,8 @@ impl Engine {
     }
 
     /// Checks whether a lane has something to do now, and starts it.
-    pub(crate) fn check(&mut self, key: &LaneKey) {
-        if self.is_empty(key) {
+    pub(crate) fn check(&mut self, key: &LaneKey, now: Now) {
+        if self.is_empty(key, now) {
             return self.forget(key);
         }
         if self.draining || !self.is_judged() {
@@ -40,120 +40,104 @@ impl Engine {
         if !self.is_ours(&key.pipeline) {
             return self.follow_lane(key);
         }
-        self.prove_head(key);
-        self.supersede(key);
-        let Some(slot) = self.lanes.get_mut(key).filter(|slot| !slot.ready) else { return };
-        match slot.lane.due(Instant::now()) {
+        self.prove_head(key, now);
+        self.supersede(key, now);
+        let Some(slot) = self.lanes.get(key).filter(|slot| !slot.ready) else { return };
+        match slot.lane.due(now.mono) {
             Due::Busy | Due::Held | Due::Empty => {}
-            Due::At(until) => {
-                if let Some(old) = slot.timer.replace(until) {
-                    self.timers.remove(&(old, key.clone()));
-                }
-                self.timers.insert((until, key.clone()));
-            }
-            Due::Now => self.consider(key),
+            Due::At(until) => self.lanes.set_timer(key, until),
+            Due::Now => self.consider(key, now),
         }
     }
 
-    fn is_empty(&self, key: &LaneKey) -> bool {
-        let empty = |slot: &Slot| !slot.ready && slot.lane.due(Instant::now()) == Due::Empty;
-        self.lanes.get(key).is_some_and(empty)
+    fn is_empty(&self, key: &LaneKey, now: Now) -> bool {
+        self.lanes.get(key).is_some_and(|slot| !slot.ready && slot.lane.due(now.mono) == Due::Empty)
     }
 
     fn forget(&mut self, key: &LaneKey) {
-        if let Some(timer) = self.lanes.remove(key).and_then(|slot| slot.timer) {
-            self.timers.remove(&(timer, key.clone()));
-        }
+        self.lanes.forget(key);
         self.parts.delivery_index.trouble(key, None);
     }
 
-    /// Decides whether the head of a lane, which is due, can be sent.
-    fn consider(&mut self, key: &LaneKey) {
-        let Some(head) = self.lanes.get(key).and_then(|slot| slot.lane.head()) else { return };
-        let behind = self.is_behind(key, head);
-        let answer = if behind { SendDecision::NotYet } else { self.parts.pipeline_index.find(&head.spec) };
-        // Unless Relaybook is proven to have recorded it, a delivery can only be canceled.
-        let answer = if self.is_unproven(head) && !matches!(answer, SendDecision::Gone { .. }) {
-            SendDecision::NotYet
-        } else {
-            answer
-        };
-        let uncounted = if matches!(answer, SendDecision::Send(..)) { self.uncounted(head) } else { None };
-        let refused = head.refusal().is_some();
-        let Some(slot) = self.lanes.get_mut(key) else { return };
-        match answer {
-            SendDecision::Send(..) | SendDecision::Wait { .. } if refused => {
-                if let Some(record) = slot.lane.take(Instant::now()).cloned() {
-                    let task = write::store(self.parts.clone(), work::refuse(record), self.parts.aside.clone());
-                    self.spawn(key, task);
-                }
+    /// Decides about a delivery that is, or would be, the head of a lane.
+    pub(super) fn decision(&self, key: &LaneKey, head: &Record) -> Decision {
+        let is_behind = self.lanes.is_behind(key, head);
+        let sendable = if is_behind { SendDecision::NotYet } else { self.parts.pipeline_index.find(&head.spec) };
+        let uncounted = if matches!(sendable, SendDecision::Send(..)) { self.uncounted(head) } else { None };
+        decide(head, Facts { is_unproven: self.is_unproven(head), uncounted, sendable })
+    }
+
+    /// Starts what has to be done with the head of a lane, which is due.
+    fn consider(&mut self, key: &LaneKey, now: Now) {
+        let Some(decision) = self.lanes.head(key).map(|head| self.decision(key, head)) else { return };
+        match decision {
+            Decision::Send(notification, _) => {
+                let Ok(sending) = &notification.sending else { return };
+                let origin = self.parts.origin(sending);
+                self.queue(key, origin, notification.delivery.rate, now);
             }
-            SendDecision::Send(..) if uncounted.is_some() => {
-                if let Some(record) = slot.lane.take(Instant::now()).cloned() {
-                    let superseded = uncounted.unwrap_or_default();
-                    let status = DeliveryStatus { superseded, ..record.status.clone() };
-                    let task = write::store(self.parts.clone(), Decided::noted(record, status), self.parts.outcomes.clone());
-                    self.spawn(key, task);
-                }
+            Decision::Count(superseded) => {
+                let Some(record) = self.take(key, now) else { return };
+                let status = DeliveryStatus { superseded, ..record.status.clone() };
+                self.write(key, Decided::noted(record, status), Limit::Outcomes);
             }
-            SendDecision::Send(notification, _) => {
-                if let Ok(sending) = &notification.sending {
-                    let reason = slot.lane.head().and_then(|head| head.status.known_reason());
-                    // The cause is fixed, whatever the result of the attempt is.
-                    if matches!(reason, Some(Reason::Suspended | Reason::InvalidSpec | Reason::Incomplete)) {
-                        self.parts.delivery_index.trouble(key, None);
-                    }
-                    slot.ready = true;
-                    let origin = self.parts.origin(sending);
-                    self.queue(key, origin, notification.delivery.rate);
-                }
+            Decision::Refuse => {
+                let Some(record) = self.take(key, now) else { return };
+                self.write(key, work::refuse(record, now), Limit::Aside);
             }
-            SendDecision::NotYet => {
-                slot.lane.take(Instant::now());
+            Decision::Wait { reason, message, until } => {
+                let failures = self.lanes.get(key).map_or(0, |slot| slot.lane.failures());
+                let Some(record) = self.take(key, now) else { return };
+                let chance = self.random.f64();
+                let decided = work::wait(record, reason, &message, until.as_ref(), failures, chance, now);
+                self.write(key, decided, Limit::Aside);
+            }
+            Decision::Cancel { what, sure } => {
+                let Some(record) = self.take(key, now).map(Box::new) else { return };
+                self.writes(key);
+                self.start(Task::Cancel { key: key.clone(), record, what, sure });
+            }
+            Decision::Hold => {
+                let Some(slot) = self.lanes.get_mut(key) else { return };
+                slot.lane.take(now.mono);
                 slot.lane.done(After::Hold { until: None });
-            }
-            SendDecision::Wait { reason, message, until } => {
-                let failures = slot.lane.failures();
-                if let Some(record) = slot.lane.take(Instant::now()).cloned() {
-                    let decided = work::wait(record, reason, &message, until.as_ref(), failures);
-                    let task = write::store(self.parts.clone(), decided, self.parts.aside.clone());
-                    self.spawn(key, task);
-                }
-            }
-            SendDecision::Gone { what, sure } => {
-                if let Some(record) = slot.lane.take(Instant::now()).cloned() {
-                    let task = work::cancel(self.parts.clone(), record, what, sure);
-                    self.spawn(key, task);
-                }
             }
         }
     }
 
-    /// Returns how many deliveries the head replaces, if that number is not written yet. It is written before the first attempt, so that
-    /// every attempt sends the same number.
-    pub(crate) fn uncounted(&self, head: &Record) -> Option<i64> {
+    /// Takes the head of a lane, which is then in progress.
+    fn take(&mut self, key: &LaneKey, now: Now) -> Option<Record> {
+        self.lanes.get_mut(key)?.lane.take(now.mono).cloned()
+    }
+
+    /// Returns how many deliveries the head replaces, if that number is not written yet.
+    fn uncounted(&self, head: &Record) -> Option<i64> {
         let counts = head.status.attempts == 0 && !head.again;
         let replaced = if counts { self.parts.delivery_index.replaced(head, None) } else { 0 };
         Some(replaced).filter(|replaced| *replaced > head.status.superseded)
     }
 
-    fn spawn(&mut self, key: &LaneKey, task: impl Future<Output = Worked> + Send + 'static) {
+    /// Writes what was decided about the delivery in progress of a lane.
+    fn write(&mut self, key: &LaneKey, decided: Decided, limit: Limit) {
         self.writes(key);
-        let key = key.clone();
-        self.work.spawn(async { Done::Worked(key, Box::new(task.await)) });
+        self.start(Task::Write { key: key.clone(), decided: Box::new(decided), limit });
     }
 
     /// Queues a lane that can be sent. If the notification has a rate, the lane first waits for its turn. Then it waits for a worker.
-    fn queue(&mut self, key: &LaneKey, origin: String, rate: Option<Rate>) {
-        let now = Instant::now();
-        let Some(rate) = rate else { return self.fair_queue.ready(&origin, key.clone(), now) };
-        let shared = (key.namespace.clone(), key.notification.clone(), origin);
-        let pace = self.part_of(key, rate);
-        if let Some(lane) = self.rates.ready(shared.clone(), pace, key.clone(), now) {
-            self.fair_queue.ready(&shared.2, lane, now);
+    fn queue(&mut self, key: &LaneKey, origin: String, rate: Option<Rate>, now: Now) {
+        let Some(slot) = self.lanes.get_mut(key) else { return };
+        slot.ready = true;
+        let reason = slot.lane.head().and_then(|head| head.status.known_reason());
+        // The cause is fixed, whatever the result of the attempt is.
+        if matches!(reason, Some(Reason::Suspended | Reason::InvalidSpec | Reason::Incomplete)) {
+            self.parts.delivery_index.trouble(key, None);
         }
-        if let Some(slot) = self.lanes.get_mut(key) {
-            slot.shared = Some(shared);
+        let Some(rate) = rate else { return self.fair_queue.ready(&origin, key.clone(), now.mono) };
+        let shared = (key.namespace.clone(), key.notification.clone(), origin);
+        slot.shared = Some(shared.clone());
+        let pace = self.part_of(key, rate, now.mono);
+        if let Some(lane) = self.rates.ready(shared.clone(), pace, key.clone(), now.mono) {
+            self.fair_queue.ready(&shared.2, lane, now.mono);
         }
     }
 
@@ -169,99 +153,81 @@ impl Engine {
     }
 
     /// Assigns free workers to lanes that are ready.
-    pub(crate) fn assign(&mut self) {
+    pub(crate) fn assign(&mut self, now: Now) {
         if self.draining || !self.is_judged() {
             return;
         }
         // Handle redelivery requests that arrived while this replica was not the leader.
-        self.reopen();
-        let now = Instant::now();
+        self.reopen(now);
         let mut late = Vec::new();
-        while let Some(turn) = self.fair_queue.next(now) {
+        while let Some(turn) = self.fair_queue.next(now.mono) {
             if let Some(turn) = self.begin(turn, now) {
                 late.push(turn);
             }
         }
         for turn in late.into_iter().rev() {
-            self.fair_queue.put_back(turn, now);
+            self.fair_queue.put_back(turn, now.mono);
         }
     }
 
-    /// Starts an attempt. It first repeats the checks that made the lane ready. A request starts only if the Lease lasts longer than the
-    /// request's timeout. Otherwise the turn is returned.
-    fn begin(&mut self, turn: Turn, now: Instant) -> Option<Turn> {
+    /// Starts an attempt. It first repeats the decision that made the lane ready: another replica, a user, or a newer delivery may have
+    /// changed it, and the head may be another one. A request starts only if the Lease lasts longer than the request's timeout. Otherwise the
+    /// turn is returned.
+    fn begin(&mut self, turn: Turn, now: Now) -> Option<Turn> {
         let key = turn.lane.clone();
-        let slot = self.lanes.get(&key).filter(|slot| slot.lane.due(now) == Due::Now && self.is_ours(&key.pipeline));
-        let head = slot.and_then(|slot| slot.lane.head());
-        // The head may have changed. It may now replace earlier deliveries, and that number must be written first.
-        let head = head.filter(|head| self.uncounted(head).is_none() && head.refusal().is_none());
-        let answer = head.map(|head| self.parts.pipeline_index.find(&head.spec));
-        let Some(SendDecision::Send(notification, facts)) = answer else {
-            // Another replica, a user, or a newer delivery may have made it wait meanwhile.
-            self.fair_queue.release(&turn.origin, &key, AttemptOutcome::Nothing, now);
-            self.end_rate_turn(&key, now);
-            self.check(&key);
+        let is_due = |slot: &&Slot| slot.lane.due(now.mono) == Due::Now && self.is_ours(&key.pipeline);
+        let head = self.lanes.get(&key).filter(is_due).and_then(|slot| slot.lane.head());
+        let decision = head.map(|head| (self.decision(&key, head), head.is_recorded()));
+        let Some((Decision::Send(notification, facts), is_recorded)) = decision else {
+            self.fair_queue.release(&turn.origin, &key, AttemptOutcome::Nothing, now.mono);
+            self.end_rate_turn(&key, now.mono);
+            self.check(&key, now);
             return None;
         };
         let takes = notification.sending.as_ref().map_or(Duration::ZERO, |s| s.timeout);
-        let until = since_boot() + takes;
         // If it has no object yet, it must be recorded within the term, too. Otherwise the next leader would repeat the request.
-        let write = head.filter(|head| !head.is_recorded()).map_or(Duration::ZERO, |_| journal::DEADLINE);
-        if !self.parts.lease.allows(takes + write) {
-            return Some(turn);
-        }
+        let write = if is_recorded { Duration::ZERO } else { journal::DEADLINE };
+        let Some(until) = self.parts.lease.until(takes, write) else { return Some(turn) };
         let shared = self.lanes.get(&key).and_then(|slot| slot.shared.clone()).zip(notification.delivery.rate);
-        let shared = shared.map(|(shared, rate)| (shared, self.part_of(&key, rate)));
-        if shared.is_some_and(|(shared, pace)| self.rates.permit(&shared, pace, now) == Permit::Wait) {
-            self.fair_queue.release(&turn.origin, &key, AttemptOutcome::Nothing, now);
+        let shared = shared.map(|(shared, rate)| (shared, self.part_of(&key, rate, now.mono)));
+        if shared.is_some_and(|(shared, pace)| self.rates.permit(&shared, pace, now.mono) == Permit::Wait) {
+            self.fair_queue.release(&turn.origin, &key, AttemptOutcome::Nothing, now.mono);
             self.record_head(&key);
             return None;
         }
-        self.end_rate_turn(&key, now);
+        self.end_rate_turn(&key, now.mono);
         let slot = self.lanes.get_mut(&key)?;
         (slot.marked, slot.resumed) = (false, None);
         let failures = slot.lane.failures();
-        let record = slot.lane.take(now).cloned()?;
-        let task = work::attempt(self.parts.clone(), record, notification, facts, failures, until);
-        self.work.spawn(async {
-            let (decided, answer) = task.await;
-            Done::Attempted { turn, attempt_outcome: answer, decided: Box::new(decided) }
-        });
+        let record = Box::new(slot.lane.take(now.mono).cloned()?);
+        self.start(Task::Attempt { turn, record, notification, facts, failures, until });
         None
     }
 
     /// Handles the end of a request, and releases its worker. The lane stays busy until the outcome is written.
-    pub(crate) fn attempted(&mut self, turn: &Turn, attempt_outcome: AttemptOutcome, mut decided: Decided) {
+    pub(crate) fn attempted(&mut self, turn: &Turn, attempt_outcome: AttemptOutcome, mut decided: Decided, now: Now) {
         self.adopt_object(turn, &mut decided);
         self.fair_queue.took(turn, attempt_outcome, decided.took());
-        let freed = self.fair_queue.release(&turn.origin, &turn.lane, attempt_outcome, Instant::now());
+        let freed = self.fair_queue.release(&turn.origin, &turn.lane, attempt_outcome, now.mono);
         let lost = matches!(attempt_outcome, AttemptOutcome::NoConnection { .. });
         if let Some(slot) = self.lanes.get_mut(&turn.lane) {
             slot.unreachable = lost.then(|| turn.origin.clone());
         }
         if !freed.is_empty() {
-            self.recovered(&turn.origin, &freed);
-        }
-        #[cfg(feature = "broken")]
-        if crate::broken::is(crate::broken::Wrong::NextBeforeOutcome)
-            && let Some(worked) = decided.unwritten()
-        {
-            tokio::spawn(write::store(self.parts.clone(), decided, self.parts.outcomes.clone()));
-            return self.worked(&turn.lane, worked);
+            self.recovered(&turn.origin, &freed, now);
         }
         let skipped = if lost && turn.probe && !turn.write_failure { decided.skip_write() } else { Err(Box::new(decided)) };
         match skipped {
-            Ok(worked) => self.worked(&turn.lane, *worked),
+            Ok(worked) => self.worked(&turn.lane, *worked, now),
             Err(decided) => {
-                let limiter = if decided.is_retried() { &self.parts.failures } else { &self.parts.outcomes };
-                let task = write::store(self.parts.clone(), *decided, limiter.clone());
-                self.spawn(&turn.lane, task);
+                let limit = if decided.is_retried() { Limit::Failures } else { Limit::Outcomes };
+                self.write(&turn.lane, *decided, limit);
             }
         }
     }
 
     /// Retries the lanes that wait only because an origin was unreachable, now that it is reachable again.
-    fn recovered(&mut self, origin: &str, freed: &[ObjectName]) {
+    fn recovered(&mut self, origin: &str, freed: &[ObjectName], now: Now) {
         tracing::info!(notifications = freed.len(), "a receiver is reachable again; retrying its lanes");
         let waits = |key: &LaneKey, slot: &Slot| slot.unreachable.as_deref() == Some(origin) && freed.contains(&key.owner());
         let those = self.lanes.iter().filter(|(key, slot)| waits(key, slot));
@@ -269,11 +235,11 @@ impl Engine {
             if let Some(slot) = self.lanes.get_mut(&key) {
                 slot.unreachable = None;
             }
-            self.changed(&key, true);
+            self.changed(&key, true, now);
         }
     }
 
-    pub(crate) fn worked(&mut self, key: &LaneKey, worked: Worked) {
+    pub(crate) fn worked(&mut self, key: &LaneKey, worked: Worked, now: Now) {
         let Some(slot) = self.lanes.get_mut(key) else { return };
         let record = &worked.record;
         if let Some(busy) = slot.lane.busy() {
@@ -281,32 +247,32 @@ impl Engine {
         }
         let stale = slot.stale.take();
         let settled = slot.lane.done(worked.after).is_some();
-        self.written(record, !settled && !worked.gone);
+        self.written(record, !settled && !worked.gone, now);
         // A user deleted the delivery while it was in progress, and there was nothing to write for it.
-        let deleted = !settled && !self.index.contains_key(&record.id);
+        let deleted = !settled && self.lanes.find(&record.id).is_none();
         if deleted && let Some(slot) = self.lanes.get_mut(key) {
             slot.lane.remove(Place::from(&*record.spec));
         }
         let trouble = if settled || deleted { None } else { trouble(record) };
         self.parts.delivery_index.trouble(key, trouble);
         if settled || worked.gone {
-            self.index.remove(&record.id);
-            self.settled(worked);
+            self.lanes.settled(&record.id);
+            self.settled(worked, now);
         } else if worked.is_written {
             self.tell(record);
         }
         if let Some(retry) = stale {
-            self.changed(key, retry);
+            self.changed(key, retry, now);
         }
         if settled || deleted {
-            self.moved(key);
+            self.moved(key, now);
         } else if stale.is_none() {
-            self.check(key);
+            self.check(key, now);
         }
     }
 
     /// Handles a delivery that is settled and whose outcome is written, or whose object is gone.
-    pub(crate) fn settled(&mut self, worked: Worked) {
+    pub(crate) fn settled(&mut self, worked: Worked, now: Now) {
         let Worked { record, gone, instead, is_written, .. } = worked;
         if gone {
             self.parts.delivery_index.forget(&record.id);
@@ -314,26 +280,21 @@ impl Engine {
             self.parts.delivery_index.note(&record);
             // If another replica has settled the delivery, that replica has reported it.
             if let Some(outcome) = record.status.outcome.filter(|_| is_written) {
-                self.parts.metrics.delivery(outcome.as_str());
-                audit(&record, outcome);
-                if let Some(span) = trace::settled(&self.parts.tracer, &record, outcome, now()) {
-                    self.parts.tracer.take(span);
-                }
+                self.effects.push(Effect::Settled(Box::new(record.clone()), outcome));
                 self.tell(&record);
             }
-            self.asked(record);
+            self.asked(record, now);
         }
         if let Some(instead) = instead {
-            self.seen(*instead);
+            self.seen(*instead, now);
         }
     }
 
-    /// Reports a delivery that needs a user's attention. This does not wait: if the queue of the reporter is full, only the status contains
-    /// the information.
-    fn tell(&self, record: &Record) {
+    /// Reports a delivery that needs a user's attention.
+    fn tell(&mut self, record: &Record) {
         let status = &record.status;
         if status.outcome == Some(Outcome::Parked) || is_blocked(status) {
-            let _ = self.started.notes.try_send(Note { record: record.clone() });
+            self.effects.push(Effect::Note(Box::new(record.clone())));
         }
     }
 }

@@ -3,6 +3,7 @@
 //! In: transitions to record, with or without an outcome; statuses to write. Out: records, and events when another component changed one;
 //! whether the API server accepts writes at present.
 
+mod conflict;
 mod health;
 mod object;
 
@@ -17,6 +18,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::outbox::record::{Record, name};
+pub(crate) use conflict::{keep_history, met};
 use health::Health;
 use object::{Found, found, merge, object, record};
 use relaybook_api::{Delivery, DeliverySpec, DeliveryStatus, ObjectName, version};
@@ -307,24 +309,9 @@ impl Journal {
                     return Err(e);
                 }
             }
-            match self.read(&record.id).await? {
-                None => return Ok(Written::Gone(None)),
-                Some(live) if live.uid != record.uid => return Ok(Written::Gone(Some(Box::new(live)))),
-                // This is our write, but its response was lost.
-                Some(live) if live.status == status => {
-                    return Ok(Written::Stored { version: live.version, status: Box::new(status) });
-                }
-                Some(live) if live.status.outcome.is_some() => return Ok(Written::Overtaken(Box::new(live))),
-                Some(live) if status.outcome.is_none() && live.status.attempts >= status.attempts.max(1) => {
-                    return Ok(Written::Overtaken(Box::new(live)));
-                }
-                Some(live) if status.outcome.is_some() && live.asked != record.asked => {
-                    return Ok(Written::Annotated(Box::new(live)));
-                }
-                Some(live) => {
-                    keep_history(&mut status, &live.status);
-                    (version, before) = (live.version, live.status);
-                }
+            match met(record, &mut status, self.read(&record.id).await?) {
+                Ok(written) => return Ok(written),
+                Err(live) => (version, before) = (live.version, live.status),
             }
         }
     }
@@ -376,14 +363,6 @@ impl Journal {
             };
             future::ready(event)
         })
-    }
-}
-
-/// Keeps what the API server protects in a stored status: the number of attempts does not decrease, and the mark of a redelivery stays.
-fn keep_history(status: &mut DeliveryStatus, live: &DeliveryStatus) {
-    status.attempts = status.attempts.max(live.attempts);
-    if status.redelivered.is_none() {
-        status.redelivered.clone_from(&live.redelivered);
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the queue knows about one origin and its notifications: which of them is next, how many workers each can use, and whether the
 //! origin is only probed. Pure.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::{AttemptOutcome, FIRST};
@@ -18,7 +18,7 @@ const WRITE_EVERY: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
 pub(super) struct Origin {
-    pub(super) notifications: HashMap<ObjectName, Notification>,
+    pub(super) notifications: BTreeMap<ObjectName, Notification>,
     pub(super) turns: VecDeque<ObjectName>,
     /// Number of workers that the origin uses.
     pub(super) busy: usize,

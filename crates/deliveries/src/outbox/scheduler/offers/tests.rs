@@ -1,10 +1,10 @@
-//! Tests which offers the engine accepts, and what the dispatcher does with the answers. No request is sent.
+//! Tests which offers the engine accepts, what it does with them, and what the dispatcher does with the answers. No request is sent.
 
 use std::collections::HashMap;
 use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::future;
 use kube::Client;
@@ -15,16 +15,21 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use super::*;
+use crate::outbox::attempt::work::Worked;
 use crate::outbox::direct::Direct;
+use crate::outbox::lane::After;
 use crate::outbox::record::name;
+use crate::outbox::scheduler::effect::{Done, Effect, Input};
 use crate::outbox::scheduler::fair_queue::AttemptOutcome;
+use crate::outbox::scheduler::lanes::Lanes;
+use crate::outbox::scheduler::unrecorded::Unrecorded;
 use crate::outbox::send_gate::index::{PipelineFacts, PipelineIndex, Source};
 use crate::outbox::store::delivery_index::DeliveryIndex;
 use crate::outbox::store::journal::Journal;
 use crate::outbox::testing::{notification, record};
-use crate::outbox::{Command, Deliveries, Layered, Overridden, Parts, Started, TestsKept, ToRecord};
+use crate::outbox::{Command, Deliveries, Layered, Overridden, Parts, TestsKept, ToRecord};
 use relaybook_api::testing::spec;
-use relaybook_api::{ObjectName, Outcome};
+use relaybook_api::{DeliveryStatus, ObjectName, Outcome};
 use relaybook_egress::{Policy, Secrets, Sender};
 use relaybook_runtime::leader::Lease;
 use relaybook_runtime::limiter::NamespaceLimiter;
@@ -112,11 +117,9 @@ fn parts(api: &ApiServer) -> Parts {
 
 /// The engine of the leader. It knows that the receiver answers promptly, and that the API server accepts deliveries.
 async fn engine(api: &ApiServer) -> Engine {
-    let (notes, _) = mpsc::channel(1);
-    let mut engine = Engine::new(parts(api), 16, Started { sources: vec![None], ready: Box::new(|_| ()), notes });
+    let mut engine = Engine::new(parts(api), 16, vec![None], fastrand::Rng::with_seed(1));
     engine.initial_sync.complete(0, 1);
-    engine.follow_buckets();
-    engine.judge_listed();
+    assert!(engine.on(Input::Lease, Now::read()).is_empty());
     engine.parts.journal.create(&new(9), None).await.unwrap();
     api.creates.store(0, Ordering::Relaxed);
 
@@ -137,8 +140,17 @@ fn new(serial: i64) -> New {
 /// Offers a delivery to the engine.
 fn offer(engine: &mut Engine, serial: i64) -> oneshot::Receiver<Answer> {
     let (answer, answered) = oneshot::channel();
-    engine.offer(Offer { namespace: "team-a".into(), spec: Arc::new(spec(serial)), answer });
+    engine.offer(Offer { namespace: "team-a".into(), spec: Arc::new(spec(serial)), answer }, Now::read());
     answered
+}
+
+/// Returns the one task that the engine wants.
+fn only_task(effects: Vec<Effect>) -> Task {
+    match <[Effect; 1]>::try_from(effects) {
+        Ok([Effect::Start(task)]) => task,
+        Ok(_) => panic!("it is not a task"),
+        Err(effects) => panic!("there are {} effects", effects.len()),
+    }
 }
 
 /// The handle of the dispatcher, and the commands that it sends.
@@ -176,13 +188,13 @@ async fn a_delivery_in_progress_is_not_declined_because_the_api_server_refuses_o
     engine.parts.journal.create(&new(9), None).await.unwrap_err();
     let id = record(1).id;
     for stage in [Stage::Attempted, Stage::Recording, Stage::Written] {
-        engine.stages.insert(id.clone(), (stage, Instant::now() + DIRECT));
+        engine.unrecorded.add(id.clone(), Instant::now() + DIRECT);
+        engine.unrecorded.set(&id, stage);
         assert!(offer(&mut engine, 1).try_recv().is_err(), "{stage:?}: it has a writer, whose result is the answer");
     }
     // One that nobody writes is declined.
-    engine.stages.clear();
-    engine.index.clear();
-    engine.lanes.clear();
+    engine.unrecorded = Unrecorded::default();
+    engine.lanes = Lanes::default();
     assert!(matches!(offer(&mut engine, 1).try_recv(), Ok(Answer::Declined)));
 }
 
@@ -205,9 +217,9 @@ async fn a_settled_delivery_that_no_cursor_has_passed_is_not_sent_directly() {
     settled.status.outcome = Some(Outcome::Delivered);
     engine.parts.delivery_index.note(&settled);
     assert!(matches!(offer(&mut engine, 1).try_recv(), Ok(Answer::Declined)));
-    assert!(engine.stages.is_empty() && engine.lanes.is_empty());
+    assert_eq!((engine.unrecorded.count(), engine.lanes.count()), (0, 0));
     assert!(offer(&mut engine, 2).try_recv().is_err(), "the next one is accepted");
-    assert_eq!(engine.stages.len(), 1);
+    assert_eq!(engine.unrecorded.count(), 1);
 }
 
 #[tokio::test]
@@ -215,11 +227,11 @@ async fn beyond_the_limit_of_unrecorded_deliveries_the_next_one_is_recorded_firs
     let api = ApiServer::default();
     let mut engine = engine(&api).await;
     let other = |n: usize| ObjectName::new("team-b", n.to_string());
-    engine.stages.extend((0..MOST).map(|n| (other(n), (Stage::Attempted, Instant::now() + DIRECT))));
+    (0..MOST).for_each(|n| engine.unrecorded.add(other(n), Instant::now() + DIRECT));
     let (deliveries, mut commands) = deliveries(&engine.parts);
     let answers = async {
         let offer = next_offer(&mut commands).await;
-        engine.offer(offer);
+        engine.offer(offer, Now::read());
     };
     let recorded = timeout(LONG, future::join(deliveries.record(to_record(false)), answers)).await;
     let (errors, ()) = recorded.expect("an answer to the offer");
@@ -227,8 +239,44 @@ async fn beyond_the_limit_of_unrecorded_deliveries_the_next_one_is_recorded_firs
     assert_eq!(api.creates(), 1);
     assert!(matches!(commands.try_recv(), Ok(Command::Recorded(records)) if records.len() == 1));
 
-    engine.stages.remove(&other(0));
+    engine.unrecorded.remove(&other(0));
     assert!(offer(&mut engine, 1).try_recv().is_err(), "there is room for one");
+}
+
+/// The receiver does not answer promptly: the delivery is recorded once, and the next one waits until the outcome is written.
+#[tokio::test]
+async fn a_slow_direct_attempt_is_recorded_and_its_outcome_written_before_the_next_attempt() {
+    let mut engine = engine(&ApiServer::default()).await;
+    let (answer, mut answered) = oneshot::channel();
+    let first = Offer { namespace: "team-a".into(), spec: Arc::new(spec(1)), answer };
+    let now = Now::read();
+    let task = only_task(engine.on(Input::Command(Command::Offer(first)), now));
+    let Task::Attempt { turn, record: head, .. } = task else { panic!("it is not attempted at once") };
+    assert!(!head.is_recorded() && answered.try_recv().is_err());
+
+    let now = Now { mono: now.mono + DIRECT, ..now };
+    assert_eq!(engine.next_time(), Some(now.mono));
+    let Task::Record(id, _) = only_task(engine.on(Input::Tick, now)) else { panic!("it is not recorded") };
+    let stored = Done::Recorded(id, Box::new(Ok(record(1))));
+    assert!(engine.on(Input::Done(stored), now).is_empty());
+    assert!(matches!(answered.try_recv(), Ok(Answer::Recorded)));
+    let next = Command::Recorded(vec![record(2)]);
+    assert!(engine.on(Input::Command(next), now).is_empty(), "the first one is in progress");
+
+    let status = DeliveryStatus { outcome: Some(Outcome::Delivered), attempts: 1, ..DeliveryStatus::default() };
+    let decided = Box::new(Decided::superseded(*head, status.clone()));
+    let ended = Done::Attempted { turn, attempt_outcome: AttemptOutcome::Answer, decided };
+    let task = only_task(engine.on(Input::Done(ended), now));
+    let Task::Write { key, decided, .. } = task else { panic!("its outcome is not written first") };
+    let record = Record { status, ..decided.into_record() };
+    assert!(record.is_recorded(), "the write patches the object");
+    let after = After::Settled { answered: true };
+    let written = Worked { record, after, gone: false, instead: None, is_written: true };
+    let effects = engine.on(Input::Done(Done::Worked(key, Box::new(written))), now);
+    let [Effect::Settled(..), Effect::Start(Task::Attempt { record: head, .. })] = &effects[..] else {
+        panic!("the first one is not reported, or the next one not attempted")
+    };
+    assert_eq!(head.spec.serial, 2);
 }
 
 /// A layer of `p1` that sets the URL, in this namespace.

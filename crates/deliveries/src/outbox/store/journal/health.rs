@@ -44,6 +44,18 @@ impl Health {
     }
 }
 
+/// For tests that make no calls.
+#[cfg(test)]
+impl super::Journal {
+    pub(crate) fn note<T>(&self, result: &Result<T, JournalError>) {
+        self.health.note(result);
+    }
+
+    pub(crate) fn note_create<T>(&self, new: &New, result: &Result<T, JournalError>) {
+        self.health.note_create(new, result);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;

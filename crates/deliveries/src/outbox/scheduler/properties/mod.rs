@@ -1,0 +1,187 @@
+//! Property tests of the real engine: it loses nothing, keeps the order of each lane, and comes to rest, whatever happens.
+//!
+//! In: histories. Answers are lost, calls fail or are applied late, receivers fail, users delete, redeliver and edit, a process is killed, and
+//! another one gets the Lease. Out: what is wrong after them. The engine, its indexes, and the decisions about attempts and writes are the real
+//! ones. The API server (`server`), the dispatcher and the calls of tasks (`process`) are models. `world` is the driver. The time is virtual.
+
+mod process;
+mod server;
+mod world;
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use kube::client::Body;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
+use tokio::runtime::Handle;
+
+use crate::outbox::direct::Direct;
+use crate::outbox::send_gate::index::PipelineIndex;
+use crate::outbox::store::delivery_index::DeliveryIndex;
+use crate::outbox::store::journal::Journal;
+use crate::outbox::testing::notification;
+use crate::outbox::{Parts, TestsKept};
+use relaybook_egress::{Policy, Secrets, Sender};
+use relaybook_runtime::leader::Lease;
+use relaybook_runtime::limiter::NamespaceLimiter;
+use relaybook_telemetry::{Metrics, Tracer};
+use server::LANES;
+use world::World;
+
+/// Minimum number of histories. `PROPTEST_CASES` can request more.
+const HISTORIES: u32 = 1000;
+/// Maximum number of steps of a history.
+const STEPS: usize = 60;
+
+#[derive(Clone, Copy, Debug)]
+enum Setting {
+    Suspend,
+    Supersede,
+    Rate,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// The log gets a change for this lane.
+    Change(usize),
+    /// Rounds in which everything succeeds.
+    Calm(usize),
+    Dispatch,
+    /// The engine gets the next command.
+    Command,
+    /// The leader, or the process before it, gets the next event.
+    Watch(bool),
+    /// One call or request of a task ends: that of the process before the leader, if this is true; which one; how.
+    End(bool, usize, usize),
+    /// The next timer is due.
+    Time,
+    /// The cursor is stored.
+    Persist,
+    Delete(usize),
+    Redeliver(usize),
+    /// A user changes a setting back and forth.
+    Edit(Setting),
+    Quota(bool),
+    /// A call that nobody waits for is applied, or not.
+    Late(bool),
+    Kill,
+    HandOver,
+    Stop,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let setting = prop::sample::select(vec![Setting::Suspend, Setting::Supersede, Setting::Rate]);
+    prop_oneof![
+        9 => (0..LANES).prop_map(Step::Change),
+        8 => (1..4_usize).prop_map(Step::Calm),
+        4 => Just(Step::Dispatch),
+        6 => Just(Step::Command),
+        4 => prop::bool::weighted(0.3).prop_map(Step::Watch),
+        14 => (prop::bool::weighted(0.2), 0..8_usize, 0..56_usize).prop_map(|(old, which, how)| Step::End(old, which, how)),
+        3 => Just(Step::Time),
+        2 => Just(Step::Persist),
+        1 => (0..64_usize).prop_map(Step::Delete),
+        1 => (0..64_usize).prop_map(Step::Redeliver),
+        1 => setting.prop_map(Step::Edit),
+        1 => any::<bool>().prop_map(Step::Quota),
+        2 => any::<bool>().prop_map(Step::Late),
+        1 => Just(Step::Kill),
+        1 => Just(Step::HandOver),
+        1 => prop::bool::weighted(0.3).prop_map(|stops| if stops { Step::Stop } else { Step::Time }),
+    ]
+}
+
+/// What the test's driver does wrong on purpose.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Wrong {
+    /// It tells the engine that an outcome is written before it is.
+    NextBeforeOutcome,
+    /// It does not carry out one effect.
+    LostEffect,
+    /// The cursor does not wait for the object.
+    CursorBeforeObject,
+}
+
+/// Parts without an API server. Only the values that no process changes are used.
+fn base() -> Parts {
+    _ = rustls::crypto::ring::default_provider().install_default();
+    let service = tower::service_fn(|_: http::Request<Body>| async {
+        Err::<http::Response<Body>, tower::BoxError>("there is no API server".into())
+    });
+    let (client, metrics) = (Client::new(service, "default"), Metrics::new());
+    Parts {
+        lease: Lease::held(Duration::ZERO),
+        journal: Journal::new(client.clone(), metrics.clone()),
+        pipeline_index: PipelineIndex::default(),
+        delivery_index: DeliveryIndex::default(),
+        sender: Arc::new(Sender::new(Policy::default(), Secrets::fixed([]), metrics.clone()).unwrap()),
+        sending: Handle::current(),
+        client,
+        cluster_name: "in-cluster".into(),
+        page_url: None,
+        metrics,
+        tracer: Tracer::default(),
+        direct: Direct::default(),
+        tests_kept: TestsKept::default(),
+        outcomes: NamespaceLimiter::new(1),
+        failures: NamespaceLimiter::new(1),
+        aside: NamespaceLimiter::new(1),
+    }
+}
+
+/// Runs histories. The result contains the shortest one that is wrong.
+fn try_all(
+    mut runner: TestRunner,
+    wrong: Option<Wrong>,
+    reached: &RefCell<BTreeSet<&'static str>>,
+) -> Result<(), TestError<Vec<Step>>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let _entered = runtime.enter();
+    let (base, settings) = (base(), notification("n1"));
+    runner.run(&prop::collection::vec(step(), 0..=STEPS), |steps| {
+        let mut world = World::new(&base, &settings, wrong);
+        world.restart(true)?;
+        world.restarts = 0;
+        steps.into_iter().try_for_each(|step| world.step(step))?;
+        world.drain()?;
+        reached.borrow_mut().append(&mut world.reached);
+        Ok(())
+    })
+}
+
+/// Returns a runner whose histories are the same in every run.
+fn fixed(cases: u32) -> TestRunner {
+    let config = Config { cases, failure_persistence: None, max_shrink_iters: 0, ..Config::default() };
+    TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
+}
+
+#[test]
+fn no_history_loses_a_delivery_breaks_the_order_of_a_lane_or_stops_it() {
+    let cases = Config::default().cases.max(HISTORIES);
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
+    if let Err(failure) = try_all(TestRunner::new(config), None, &RefCell::default()) {
+        panic!("{failure}");
+    }
+}
+
+/// The property can fail: each error of the driver is found.
+#[test]
+fn a_driver_that_is_wrong_is_found() {
+    for wrong in [Wrong::NextBeforeOutcome, Wrong::LostEffect, Wrong::CursorBeforeObject] {
+        let found = try_all(fixed(1000), Some(wrong), &RefCell::default());
+        assert!(matches!(found, Err(TestError::Fail(..))), "{wrong:?} is not found");
+    }
+}
+
+#[test]
+fn the_histories_reach_each_kind_of_work() {
+    let reached: RefCell<BTreeSet<&'static str>> = RefCell::default();
+    // Another test shows what is wrong.
+    let _ = try_all(fixed(200), None, &reached);
+    let expected = ["attempted", "attempted directly", "recorded while it is attempted", "reopened", "superseded"];
+    assert_eq!(*reached.borrow(), BTreeSet::from(expected));
+}
