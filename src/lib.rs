@@ -12,7 +12,7 @@
 //!        │ watch                  append ▲        │ watch           outcome ▲   ▲ pending                    ▲
 //!        ▼                               │        ▼                         │   │                            │
 //!   ┌──────────┐  ┌─────────┐  ┌─────────┴──┐  ┌──────────┐  ┌─────────┐  ┌─┴───┴────┐  ┌────────┐  ┌────────┴─┐
-//!   │ cluster  │─►│ observe │─►│  pipeline  │  │ dispatch │─►│ trigger │─►│  outbox  │─►│ render │─►│ webhook  │
+//!   │ cluster  │─►│ observe │─►│  pipeline  │  │ dispatch │─►│ trigger │─►│  outbox  │─►│ render │─►│  egress  │
 //!   │          │  │ (pure)  │  │ changelog  │  │          │  │ (pure)  │  │          │  │ (pure) │  │          │
 //!   └──────────┘  └─────────┘  └────────────┘  └──────────┘  └─────────┘  └──────────┘  └────────┘  └──────────┘
 //! ```

@@ -16,8 +16,8 @@ pub enum CallError {
     /// The result of the call is not known.
     #[error("the API server did not answer in time")]
     Timeout,
-    /// The call was not made, because it writes.
-    #[error("this replica does not hold the bucket any more, or stops")]
+    /// A write that was not made: the membership is too short for it, another term has begun, or the process stops.
+    #[error("this replica may not write now: its Lease is too short, has another term, or the process stops")]
     NotHeld,
     /// The value could not be encoded as JSON, which cannot happen in practice.
     #[error("the object could not be encoded as JSON")]

@@ -15,7 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const FIRST: usize = 16;
 /// A namespace can have at most the total divided by this number.
 const PART: usize = 4;
-/// Maximum number of idle namespaces whose lost permits are remembered. Namespaces come and go.
+/// Maximum number of idle namespaces whose lost permits are remembered. Above it, all losses are forgotten.
 const REMEMBERED: usize = 1024;
 
 /// The limiter. It is cheap to clone.

@@ -1,9 +1,10 @@
 //! Who may write: proof that this replica holds the bucket of an object, or the reason why a write needs no bucket.
 //!
-//! In: a [`Lease`], and the uid of an object. Out: a [`Tenure`], and the one function that writes ([`write`]).
+//! In: a [`Lease`], and the uid of an object. Out: a [`Tenure`], and [`write`], which makes a call only if the
+//! tenure allows it.
 //!
 //! A bucket is not handed over while a tenure of it exists. But the membership can expire, and this replica can be removed and join again. So
-//! each write checks the time and the term once more. A guarded patch needs a tenure, or a listed reason:
+//! each write checks the time and the term once more. `Guarded::write` and `write_status` need a tenure, or a listed reason:
 //!
 //! ```no_run
 //! # use k8s_openapi::api::core::v1::ConfigMap;

@@ -1,7 +1,7 @@
 //! Sends transitions to their receivers, lane by lane, and records them. No other part of Relaybook decides what can be sent.
 //!
 //! In: transitions from the dispatcher, through [`Deliveries::record`]; facts about pipelines and notifications, through the
-//! [`PipelineIndex`]; notices of changes, through [`Deliveries::check`]. Out: requests (by `webhook`), outcomes (by the [journal](Journal)),
+//! [`PipelineIndex`]; notices of changes, through [`Deliveries::check`]. Out: requests (by `egress`), outcomes (by the [journal](Journal)),
 //! counts and times (in the [`DeliveryIndex`]), and notes about deliveries that need a user's attention.
 //!
 //! The path of a delivery: it is offered to the [`scheduler`] for a direct attempt ([`direct`]), or [`store`] stores it as pending first.

@@ -246,7 +246,7 @@ fn reconcile_next(pipeline: Arc<Pipeline>, context: Arc<Context>) -> BoxFuture<'
         }
         let busy = context.lease.begin(uid.as_deref().unwrap_or_default());
         let result = match (term, &busy) {
-            (Some(term), Some(busy)) if busy.is_of(term) => {
+            (Some(term), Some(busy)) if busy.term() == term.number => {
                 context.caches.begin_term(number);
                 reconcile(&context, &key, &pipeline, &mut writes, term.epoch, busy).await
             }

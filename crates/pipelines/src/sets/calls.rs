@@ -2,6 +2,8 @@
 //!
 //! In: actions. Out: what the API server answered. A pipeline that is not of the set is never changed, whatever the watches have delivered.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use futures::stream::{self, StreamExt as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions, PropagationPolicy, ValidationDirective};
@@ -47,7 +49,8 @@ pub(super) enum Done {
     },
 }
 
-/// Carries out actions, several at a time. `spec`: the spec of a desired pipeline.
+/// Carries out actions, several at a time. After a timeout no more begin: the reconcile keeps a permit, and each of them could take as long.
+/// `spec`: the spec of a desired pipeline.
 pub(super) async fn act(
     context: &Context,
     tenure: &Tenure,
@@ -56,8 +59,9 @@ pub(super) async fn act(
     spec: impl Fn(&Desired) -> Option<Value> + Sync,
 ) -> Vec<Result<Done, Error>> {
     let api: Api<Pipeline> = Api::namespaced(context.client.clone(), &set.namespace().unwrap_or_default());
+    let is_hung = AtomicBool::new(false);
     let act = |action| {
-        let (api, spec) = (api.clone(), &spec);
+        let (api, spec, is_hung) = (api.clone(), &spec, &is_hung);
         async move {
             may_write(tenure).await?;
             let result = match action {
@@ -68,9 +72,14 @@ pub(super) async fn act(
                 Action::Delete { name, uid, version } => delete(tenure, &api, name, uid, version).await,
             };
             count(context, ApiWrite::PipelineOfSet, &result);
+            if result.as_ref().is_err_and(Error::is_timeout) {
+                is_hung.store(true, Ordering::Relaxed);
+            }
             result
         }
     };
+    // The stream takes an action only when one of the calls is free.
+    let actions = actions.into_iter().take_while(|_| !is_hung.load(Ordering::Relaxed));
     stream::iter(actions).map(act).buffer_unordered(CALLS).collect().await
 }
 

@@ -116,7 +116,7 @@ impl Attempts {
         self.outside.retain(|known| known != uid);
     }
 
-    /// Forgets what is known from an earlier leadership term.
+    /// Forgets what is known, except that attempts are in progress. Called after each list.
     pub(super) fn begin_term(&self) {
         self.known.lock().retain(|_, progress| {
             *progress = Progress { is_running: progress.is_running, ..Progress::default() };

@@ -81,12 +81,6 @@ pub struct Busy {
 }
 
 impl Busy {
-    /// Whether the work was begun in this term.
-    #[must_use]
-    pub fn is_of(&self, term: LeadershipTerm) -> bool {
-        self.term == term.number
-    }
-
     /// Returns the number of the term in which the work was begun.
     #[must_use]
     pub fn term(&self) -> u64 {
@@ -227,8 +221,9 @@ impl Lease {
         self.until(duration, Duration::ZERO).is_some()
     }
 
-    /// Returns until when an action in one of our buckets may take that starts now and takes at most `takes`. `None`: it and what follows within
-    /// `after` may not start. The result is by [`since_boot`]. It is read once, so a process that is frozen afterwards starts nothing too late.
+    /// Returns when an action that starts now must end: after `takes`, by [`since_boot`]. `None`: it may not start, because the membership does
+    /// not last for it and for what follows within `after`. The clock is read once, so a process that is frozen afterwards does not extend the
+    /// action.
     #[must_use]
     pub fn until(&self, takes: Duration, after: Duration) -> Option<Duration> {
         let (view, now) = (*self.view.borrow(), since_boot());
@@ -257,7 +252,7 @@ impl Lease {
     /// Whether the term in which this work was begun continues.
     #[must_use]
     pub fn is_current(&self, busy: &Busy) -> bool {
-        self.term().is_some_and(|term| busy.is_of(term))
+        self.term().is_some_and(|term| term.number == busy.term)
     }
 
     /// Waits for the next update of the keeper: a term has started, was extended, or has ended, or buckets are given away.
@@ -349,7 +344,7 @@ mod tests {
         publish.send_replace(View { since: [1; COUNT as usize], ..view(3, Buckets::ALL.without(only)) });
         assert!(lease.begin("u").is_none() && lease.hold(bucket).is_none() && !lease.has_kept("u", 3));
         assert_eq!(lease.uses.idle(), Buckets::ALL.without(only), "what was refused is not counted");
-        assert!(lease.is_current(&busy) && busy.is_of(lease.term().unwrap()));
+        assert!(lease.is_current(&busy) && busy.term() == 3);
         drop(busy);
         assert_eq!(lease.uses.idle(), Buckets::ALL);
     }

@@ -54,7 +54,7 @@ impl Configuration {
     /// Handles a change of a ConfigMap with templates or CA certificates. Returns what the change affects.
     pub(crate) fn config_map_changed(&self, config_map: &ObjectName) -> Changed {
         let state = self.state();
-        // Layers that are due are skipped. When their job ends, its sources are compared with the current ones.
+        // Layers that are due are skipped. When their job ends, its sources and texts are compared with the current ones.
         let outdated = state.results.places(|_, _, entry| {
             let is_stale = |c: &Compiled| c.is_stale(&self.config_maps, config_map);
             !entry.is_due && entry.compiled.as_ref().is_some_and(is_stale)

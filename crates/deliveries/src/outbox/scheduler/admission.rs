@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Instant;
 
+use crate::outbox::lane::redeliver::wanted;
+use crate::outbox::record::Record;
 use crate::outbox::send_gate::genuine::Sight;
-use relaybook_api::ObjectName;
+use relaybook_api::{ObjectName, version};
 
 /// What the engine knows about the origin of Deliveries in this leadership term.
 #[derive(Default)]
@@ -33,6 +35,22 @@ pub(super) struct Undecided {
     pub(super) pipeline_name: String,
     pub(super) notification: String,
     pub(super) serial: i64,
+    /// The delivery, if a user has requested its redelivery. The request is kept until the origin is determined.
+    pub(super) asked: Option<Box<Record>>,
+}
+
+impl Undecided {
+    pub(super) fn of(record: &Record) -> Self {
+        Self {
+            uid: record.uid.clone(),
+            version: version(Some(&record.version)),
+            pipeline: record.spec.pipeline_ref.uid.clone(),
+            pipeline_name: record.spec.pipeline_ref.name.clone(),
+            notification: record.spec.notification.clone(),
+            serial: record.spec.serial,
+            asked: wanted(record).map(|_| Box::new(record.clone())),
+        }
+    }
 }
 
 pub(crate) struct Foreign {

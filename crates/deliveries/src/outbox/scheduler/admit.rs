@@ -1,6 +1,6 @@
 //! Decides which Deliveries the engine accepts, and deletes those that Relaybook did not record.
 //!
-//! In: records from the API server. Out: whether they get a lane; deletions of foreign Deliveries, in separate tasks. The decisions come
+//! In: records from the API server. Out: whether they get a lane; tasks that delete foreign Deliveries. The decisions come
 //! from `genuine`. Until everything was listed in a leadership term, nothing is decided and nothing is sent.
 
 use std::time::Duration;
@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::admission::{Admission, Foreign, Undecided};
 use super::effect::{Effect, Now, Task};
 use super::engine::Engine;
+use crate::outbox::lane::redeliver::wanted;
 use crate::outbox::record::{LaneKey, Record};
 use crate::outbox::send_gate::genuine::{Origin, Sight, judge};
 use crate::outbox::store::journal::DEADLINE;
@@ -64,7 +65,11 @@ impl Engine {
             return true;
         }
         if sight == Sight::Watched && self.parts.delivery_index.is_own(uid) {
-            // The dispatcher passes it to the engine together with earlier ones, so that the lane gets them in order.
+            // The dispatcher passes it to the engine together with earlier ones, so that the lane gets them in order. Or the engine has
+            // created it with its outcome, and has not processed the answer yet.
+            if wanted(record).is_some() && self.admission.undecided.len() < MOST {
+                self.admission.undecided.insert(record.id.clone(), Undecided::of(record));
+            }
             return false;
         }
         match judge(record, &self.parts.pipeline_index.known_of(&record.spec), sight) {
@@ -78,15 +83,7 @@ impl Engine {
             }
             Origin::Undecided if self.admission.undecided.len() < MOST => {
                 self.admission.unproven.remove(uid);
-                let undecided = Undecided {
-                    uid: uid.clone(),
-                    version: version(Some(&record.version)),
-                    pipeline: record.spec.pipeline_ref.uid.clone(),
-                    pipeline_name: record.spec.pipeline_ref.name.clone(),
-                    notification: record.spec.notification.clone(),
-                    serial: record.spec.serial,
-                };
-                self.admission.undecided.insert(record.id.clone(), undecided);
+                self.admission.undecided.insert(record.id.clone(), Undecided::of(record));
                 false
             }
             Origin::Undecided => self.refuse(record, "TooMany", now),
@@ -123,7 +120,10 @@ impl Engine {
         let _ = self.parts.delivery_index.take_own(&record.uid);
         self.admission.proven.insert(record.uid.clone());
         self.admission.unproven.remove(&record.uid);
-        self.admission.undecided.remove(&record.id);
+        let asked = self.admission.undecided.remove(&record.id).and_then(|undecided| undecided.asked);
+        if let Some(asked) = asked.filter(|asked| asked.uid == record.uid) {
+            self.asks.insert(*asked);
+        }
     }
 
     /// Determines the origin of the heads of a lane whose pipeline was not known before. Removes those that Relaybook did not record.
@@ -202,6 +202,9 @@ impl Engine {
         }
         let cursors = self.parts.pipeline_index.cursors();
         let is_passed = |u: &Undecided| {
+            if self.parts.delivery_index.is_own(&u.uid) {
+                return false;
+            }
             let Some(cursors) = cursors.get(&u.pipeline) else { return true };
             let taken = (**cursors).as_ref().and_then(|cursors| cursors.get(&u.notification));
             taken.is_some_and(|taken| taken.is_beyond(u.serial))
@@ -210,7 +213,7 @@ impl Engine {
             self.admission.undecided.iter().filter(|(_, u)| is_passed(u)).map(|(id, _)| id.clone()).collect();
         for id in passed {
             let Some(undecided) = self.admission.undecided.remove(&id) else { continue };
-            if !self.admission.proven.contains(&undecided.uid) && !self.parts.delivery_index.is_own(&undecided.uid) {
+            if !self.admission.proven.contains(&undecided.uid) {
                 self.report(&id, &undecided.pipeline_name, "NotRecorded", now);
                 self.expel(id, undecided.version, &undecided.pipeline, now);
             }

@@ -27,6 +27,13 @@ impl Asks {
         self.waiting.remove(id);
     }
 
+    /// Removes the request for a delivery, because this copy of it has none. A newer copy can have one.
+    pub(crate) fn remove_unless_newer(&mut self, record: &Record) {
+        if !self.waiting.get(&record.id).is_some_and(|known| record.is_older_than(known)) {
+            self.waiting.remove(&record.id);
+        }
+    }
+
     /// Removes the requests for which `keep` is false.
     pub(crate) fn retain(&mut self, keep: impl Fn(&Record) -> bool) {
         self.waiting.retain(|_, record| keep(record));

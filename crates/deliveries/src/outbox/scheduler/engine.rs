@@ -1,9 +1,9 @@
 //! The engine owns all lanes. No other component decides what can be sent.
 //!
 //! In: records (from the dispatcher and from the journal's watch), offers of deliveries without an object, notices of changes, and ends of
-//! tasks, each as an [`Input`]. Out: [`Effect`]s, mostly tasks: a limited number in total, and one for each lane. The exception is a slow
-//! direct attempt, which a second task records. One task runs the engine (`driver`), so a lane needs no lock. The engine starts
-//! no task, and of the clocks it reads only that of the Lease.
+//! tasks, each as an [`Input`]. Out: [`Effect`]s, mostly tasks. Attempts are limited in total, and a lane has one task at a time. The
+//! exception is a slow direct attempt, which a second task records. One task runs the engine (`driver`), so a lane needs no lock. The engine
+//! starts no task, and of the clocks it reads only that of the Lease.
 //!
 //! The engine updates the lanes of other replicas from what they write, and starts no work for them (`ours`).
 
@@ -253,7 +253,16 @@ impl Engine {
         if !settled && self.parts.delivery_index.has_settled(&record) {
             return; // an event from before the outcome
         }
-        if !settled && decides && !self.admit(&record, Sight::Watched, now) {
+        let is_reopened = !settled && self.parts.delivery_index.has_been_settled(&record);
+        let sight = if is_reopened { Sight::Listed } else { Sight::Watched };
+        if !settled && decides && !self.admit(&record, sight, now) {
+            // It can have a lane from the time when its pipeline was not known.
+            let known = self.lanes.find(&record.id).and_then(|(key, place)| self.lanes.get(key)?.lane.get(place));
+            if known.is_some_and(|known| known.uid == record.uid)
+                && let Some(key) = self.lanes.remove(&record.id)
+            {
+                self.moved(&key, now);
+            }
             return;
         }
         self.parts.delivery_index.note(&record);

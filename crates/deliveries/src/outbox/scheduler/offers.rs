@@ -1,7 +1,7 @@
 //! Direct attempts in the engine: which offered deliveries are sent before they are recorded, and when they are recorded.
 //!
-//! In: offers from the dispatcher, the ends of writes. Out: deliveries in lanes, writes in separate tasks, answers for the dispatcher. A
-//! delivery without an object is always the only one in its lane, because the dispatcher records later ones only after it.
+//! In: offers from the dispatcher, the ends of writes. Out: deliveries in lanes, tasks that record them, answers for the dispatcher
+//! (`direct`). A delivery without an object is always the only one in its lane, because the dispatcher records later ones only after it.
 
 use super::effect::{Now, Task};
 use super::engine::Engine;

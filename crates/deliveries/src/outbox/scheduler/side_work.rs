@@ -1,6 +1,6 @@
 //! The engine's work besides sending: deliveries that later ones supersede, and redeliveries that users request.
 //!
-//! In: lanes with more deliveries than they can contain, settled deliveries with a new annotation. Out: writes, in separate tasks. The pure
+//! In: lanes with more deliveries than they can contain, settled deliveries with a new annotation. Out: tasks that write. The pure
 //! functions of `supersede` and `redeliver` decide which deliveries are superseded or redelivered.
 
 use super::effect::{Effect, Now, Task};
@@ -81,7 +81,7 @@ impl Engine {
                 self.asks.insert(record);
                 self.reopen(now);
             }
-            _ => self.asks.remove(&record.id),
+            _ => self.asks.remove_unless_newer(&record),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The part of the engine that assigns work: which lane gets a worker, for which work, and what follows from the result.
 //!
-//! In: a lane that may have something to do. Out: at most one piece of work for it, in a separate task. After the work: the lane's next
-//! state, the figures, the audit line, and a note for the reporter. `head` decides what happens with a head that is due.
+//! In: a lane that may have something to do. Out: at most one [`Task`] for it. After the task: the lane's next state, and effects that
+//! report an outcome or a delivery that needs attention. `head` decides what happens with a head that is due.
 
 use std::time::{Duration, Instant};
 
@@ -44,7 +44,8 @@ impl Engine {
         self.supersede(key, now);
         let Some(slot) = self.lanes.get(key).filter(|slot| !slot.ready) else { return };
         match slot.lane.due(now.mono) {
-            Due::Busy | Due::Held | Due::Empty => {}
+            Due::Busy | Due::Held => {}
+            Due::Empty => self.forget(key),
             Due::At(until) => self.lanes.set_timer(key, until),
             Due::Now => self.consider(key, now),
         }

@@ -128,8 +128,9 @@ pub fn is_in_its_lane(spec: &DeliverySpec) -> bool {
 /// change. Then `recorded` covers the Delivery, because the same status contains both.
 fn was_recorded(record: &Record, history: &History, known: &Known, is_passed: bool) -> bool {
     let spec = &*record.spec;
-    if !is_passed && history.changes.get(&spec.serial).is_some_and(|logged| logged.matches(spec)) {
-        return true;
+    // The time says nothing about it: a later Delivery of the pipeline can have raised the time.
+    if let Some(logged) = history.changes.get(&spec.serial).filter(|_| !is_passed) {
+        return logged.matches(spec);
     }
     match history.recorded {
         // The process that wrote this time knew all Deliveries up to it, and removed those that it had not recorded.

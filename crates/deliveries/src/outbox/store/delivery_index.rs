@@ -197,6 +197,15 @@ impl DeliveryIndex {
         book.entries.get(&record.id).is_some_and(|entry| newer(&entry))
     }
 
+    /// Returns whether the index knows an older, settled state of this object, whose origin is not doubtful. Then another replica has reopened
+    /// it. An object that was created later under this name has another time of creation.
+    #[must_use]
+    pub fn has_been_settled(&self, record: &Record) -> bool {
+        let book = self.book.lock();
+        let is_it = |entry: &Entry| entry.outcome.is_some() && !entry.is_doubtful && entry.recorded == record.recorded;
+        book.entries.get(&record.id).is_some_and(is_it)
+    }
+
     /// Returns the subjects of a pipeline that have pending deliveries of these notifications. If there are any, the pipeline is in
     /// [`sent`](Self::sent) as soon as one of them has none.
     #[must_use]

@@ -23,11 +23,13 @@ use crate::outbox::scheduler::effect::{Done, Effect, Input};
 use crate::outbox::scheduler::fair_queue::AttemptOutcome;
 use crate::outbox::scheduler::lanes::Lanes;
 use crate::outbox::scheduler::unrecorded::Unrecorded;
+use crate::outbox::send_gate::genuine::History;
 use crate::outbox::send_gate::index::{PipelineFacts, PipelineIndex, Source};
 use crate::outbox::store::delivery_index::DeliveryIndex;
 use crate::outbox::store::journal::Journal;
 use crate::outbox::testing::{notification, record};
 use crate::outbox::{Command, Deliveries, Layered, Overridden, Parts, TestsKept, ToRecord};
+use relaybook_api::delivery::PipelineRef;
 use relaybook_api::testing::spec;
 use relaybook_api::{DeliveryStatus, ObjectName, Outcome};
 use relaybook_egress::{Policy, Secrets, Sender};
@@ -312,4 +314,21 @@ async fn an_edit_of_the_url_during_a_direct_attempt_makes_no_second_record() {
     assert!(matches!(errors[0], Some((0, JournalError::OutcomePending { .. }))), "{errors:?}");
     assert!(commands.try_recv().is_err(), "it is not offered again");
     assert_eq!(api.creates(), 0, "nobody else records it");
+}
+
+/// Somebody has created it, and changes its annotations as soon as the pipeline is known.
+#[tokio::test]
+async fn a_delivery_that_relaybook_did_not_record_leaves_its_lane_when_its_pipeline_becomes_known() {
+    let mut engine = engine(&ApiServer::default()).await;
+    let (mut foreign, now) = (record(50), Now::read());
+    Arc::make_mut(&mut foreign.spec).pipeline_ref.uid = "p2".into();
+    foreign.id.name = name(&foreign.spec);
+    let PipelineRef { namespace, name, uid } = foreign.spec.pipeline_ref.clone();
+    engine.parts.pipeline_index.put_watched(None);
+    engine.seen(foreign.clone(), now);
+    assert!(engine.lanes.find(&foreign.id).is_some(), "its origin cannot be determined yet");
+    engine.parts.pipeline_index.put_pipeline("p2", PipelineFacts { uid, namespace, name, ..PipelineFacts::default() });
+    engine.parts.pipeline_index.put_history("p2", Some(History { is_dispatched: true, ..History::default() }));
+    engine.seen(Record { version: "2".into(), ..foreign.clone() }, now);
+    assert!(engine.lanes.find(&foreign.id).is_none(), "it is not sent");
 }

@@ -6,141 +6,48 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::slice;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-use tokio::sync::oneshot::error::TryRecvError;
-
-use super::server::{Call, Fate, LANES, NAMESPACE, PIPELINE, Server, derived, subject};
+use super::dispatcher::{Pass, Waits};
+use super::job::{For, Job, confirmed, read_next, to_create};
+use super::outside::Existing;
+use super::server::{Fate, NAMESPACE, PIPELINE, Server, lane_of, subject, uid};
 use crate::outbox::attempt::work::{self, Decided, Worked};
-use crate::outbox::direct::{Answer, Direct, Offer};
-use crate::outbox::record::{LaneKey, Record, name};
-use crate::outbox::scheduler::admission::Foreign;
-use crate::outbox::scheduler::effect::{Done, Now, Task};
+use crate::outbox::direct::Direct;
+use crate::outbox::lane::After;
+use crate::outbox::record::Record;
+use crate::outbox::scheduler::effect::{Done, Now};
 use crate::outbox::scheduler::engine::Engine;
-use crate::outbox::scheduler::fair_queue::Turn;
 use crate::outbox::send_gate::index::{PipelineFacts, PipelineIndex};
 use crate::outbox::store::delivery_index::DeliveryIndex;
-use crate::outbox::store::journal::{Event, Journal, JournalError, New};
+use crate::outbox::store::journal::{Event, Journal, JournalError};
 use crate::outbox::{Command, Parts, TestsKept};
-use relaybook_api::ObjectName;
+use relaybook_api::notification::Ordering;
 use relaybook_egress::{Attempt, AttemptResult};
-use relaybook_runtime::leader::{Busy, Lease, Renewal};
-use relaybook_settings::config::{EffectiveNotification, Retry};
-
-/// For whom a result is written.
-pub(super) enum For {
-    Lane(LaneKey),
-    Superseded(LaneKey),
-    Reopened(Busy),
-    /// The engine believes that it is written already.
-    Nobody,
-}
-
-/// A task in progress.
-pub(super) enum Job {
-    Attempt {
-        turn: Turn,
-        record: Box<Record>,
-        retry: Retry,
-        failures: u32,
-        began: Now,
-    },
-    Store(For, Box<Decided>),
-    Record(ObjectName, New),
-    /// The dispatcher records the next delivery of a lane.
-    Create(usize, New),
-    Expel {
-        id: ObjectName,
-        foreign: Foreign,
-        busy: Busy,
-    },
-    /// The engine does not know yet that the task has ended.
-    Ended(Box<Done>),
-}
-
-impl Job {
-    /// `None`: no history contains the task.
-    pub(super) fn of(task: Task, server: &Server, now: Now) -> Option<Self> {
-        Some(match task {
-            Task::Attempt { turn, record, notification, failures, .. } => {
-                Self::Attempt { turn, record, retry: notification.delivery.retry, failures, began: now }
-            }
-            Task::Write { key, decided, .. } => Self::Store(For::Lane(key), decided),
-            Task::Supersede(key, decided) => Self::Store(For::Superseded(key), decided),
-            Task::Reopen(decided, busy) => Self::Store(For::Reopened(busy), decided),
-            Task::Record(id, new) => Self::Record(id, new),
-            Task::Expel { id, foreign, busy } => Self::Expel { id, foreign, busy },
-            Task::ReadMissing { source, term, absent } => {
-                let gone = absent.into_iter().filter(|id| server.find(id).is_none()).collect();
-                Self::Ended(Box::new(Done::Missing { source, term, gone }))
-            }
-            Task::Cancel { .. } => return None,
-        })
-    }
-
-    /// Returns the lane that is busy because of it.
-    pub(super) fn lane(&self) -> Option<&LaneKey> {
-        match self {
-            Self::Attempt { turn, .. } => Some(&turn.lane),
-            Self::Store(For::Lane(key) | For::Superseded(key), _) => Some(key),
-            Self::Ended(done) => match &**done {
-                Done::Attempted { turn, .. } => Some(&turn.lane),
-                Done::Worked(key, _) | Done::Superseded(key, _) => Some(key),
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-
-    /// Returns its call that can be applied although the process is killed.
-    pub(super) fn call(&self) -> Option<Call> {
-        match self {
-            Self::Store(_, decided) if !decided.is_stored() => {
-                let (record, status, _) = decided.parts();
-                let is_recorded = record.is_recorded();
-                let write = || Call::Write(Box::new(record.clone()), status.clone());
-                Some(if is_recorded { write() } else { Call::Create(to_create(record), Some(status.clone())) })
-            }
-            Self::Record(_, new) | Self::Create(_, new) => Some(Call::Create(new.clone(), None)),
-            Self::Expel { id, foreign, .. } => Some(Call::Delete(id.clone(), foreign.version)),
-            _ => None,
-        }
-    }
-}
-
-fn to_create(record: &Record) -> New {
-    New { namespace: record.id.namespace.clone(), elsewhere: None, spec: record.spec.clone() }
-}
-
-/// What a lane of the dispatcher waits for.
-enum Waits {
-    Answer(oneshot::Receiver<Answer>),
-    Create,
-}
-
-/// The deliveries of one lane that the dispatcher records in one pass: `Deliveries::record`.
-struct Pass {
-    todo: VecDeque<i64>,
-    recorded: Vec<i64>,
-    created: Vec<Record>,
-    is_offering: bool,
-    waits: Waits,
-}
+use relaybook_runtime::leader::{Lease, Renewal};
+use relaybook_settings::config::EffectiveNotification;
 
 pub(super) struct Process {
     pub(super) engine: Engine,
     renewal: Renewal,
     pub(super) commands: VecDeque<Command>,
-    /// The list at the start.
+    /// The list in progress.
     pub(super) list: VecDeque<Event>,
     /// How many reports the watch has delivered.
     pub(super) watched: usize,
     pub(super) is_loaded: bool,
     pub(super) is_stopped: bool,
     pub(super) jobs: Vec<Job>,
-    passes: BTreeMap<usize, Pass>,
+    pub(super) passes: BTreeMap<usize, Pass>,
     /// The changes whose deliveries are recorded.
-    done: BTreeSet<i64>,
+    pub(super) done: BTreeSet<i64>,
     pub(super) cursor: i64,
+    /// The number in the uid of the notification to which the cursor belongs.
+    pub(super) uid: usize,
+    /// What its watches have delivered.
+    pub(super) known: Existing,
+    /// Whether one lane contains the deliveries of all targets.
+    pub(super) is_whole: bool,
+    /// Whether the Lease is too short for a request.
+    pub(super) is_short: bool,
     /// Broken on purpose: the dispatcher does not wait for the answer to its offer.
     pub(super) is_early: bool,
 }
@@ -150,33 +57,67 @@ impl Process {
     pub(super) fn new(base: &Parts, settings: &EffectiveNotification, server: &Server) -> Self {
         let (lease, renewal) = Lease::renewable(Duration::from_hours(1000));
         let pipeline_index = PipelineIndex::default();
-        let subjects: HashMap<_, _> = (0..LANES).map(|lane| (subject(lane), Some(0))).collect();
-        let (uid, namespace, name) = (PIPELINE.to_owned(), NAMESPACE.to_owned(), "podinfo".to_owned());
-        let facts = PipelineFacts { uid, namespace, name, subjects, ..PipelineFacts::default() };
-        pipeline_index.put_pipeline(PIPELINE, facts);
-        pipeline_index.put_notification(NAMESPACE, "deploys", settings.clone());
-        server.inform(&pipeline_index);
         pipeline_index.complete(1);
         let journal = Journal::new(base.client.clone(), base.metrics.clone());
         let (delivery_index, direct, tests_kept) = (DeliveryIndex::default(), Direct::default(), TestsKept::default());
         let parts = Parts { lease, journal, pipeline_index, delivery_index, direct, tests_kept, ..base.clone() };
-        let mut list = VecDeque::from([Event::ListBegins]);
-        list.extend(server.objects.values().map(|record| Event::Seen(Box::new(record.clone()))));
-        list.push_back(Event::ListEnds(1));
-        Self {
+        let mut process = Self {
             engine: Engine::new(parts, 16, vec![None], fastrand::Rng::with_seed(1)),
             renewal,
             commands: VecDeque::new(),
-            list,
-            watched: server.reports.len(),
+            list: VecDeque::new(),
+            watched: 0,
             is_loaded: false,
             is_stopped: false,
             jobs: Vec::new(),
             passes: BTreeMap::new(),
             done: BTreeSet::new(),
             cursor: server.cursor,
+            uid: server.notification,
+            known: server.existing.clone(),
+            is_whole: false,
+            is_short: false,
             is_early: false,
+        };
+        process.see(server.existing.clone(), settings, server);
+        process.list(server);
+        process
+    }
+
+    /// Begins a list of the Deliveries. It replaces what the watch has not delivered.
+    pub(super) fn list(&mut self, server: &Server) {
+        let seen = server.objects.values().map(|record| Event::Seen(Box::new(record.clone())));
+        self.list = [Event::ListBegins].into_iter().chain(seen).chain([Event::ListEnds(1)]).collect();
+        self.watched = server.reports.len();
+    }
+
+    /// Its watches deliver what exists besides Deliveries.
+    pub(super) fn see(&mut self, existing: Existing, settings: &EffectiveNotification, server: &Server) {
+        let index = &self.engine.parts.pipeline_index;
+        if existing.has_pipeline {
+            let known = existing.targets.iter().map(|(lane, since)| (subject(*lane), *since));
+            let subjects: HashMap<_, _> = known.collect();
+            let (uid, namespace, name) = (PIPELINE.to_owned(), NAMESPACE.to_owned(), "podinfo".to_owned());
+            let facts = PipelineFacts { uid, namespace, name, subjects, ..PipelineFacts::default() };
+            index.put_pipeline(PIPELINE, facts);
+            server.inform(index);
+        } else {
+            index.remove_pipeline(PIPELINE);
         }
+        if let Some(number) = existing.notification {
+            let notification = EffectiveNotification { uid: uid(number), ..settings.clone() };
+            index.put_notification(NAMESPACE, "deploys", notification);
+        } else {
+            index.remove_notification(NAMESPACE, "deploys");
+        }
+        self.is_whole = settings.delivery.ordering == Ordering::Pipeline;
+        self.known = existing;
+    }
+
+    /// Sets how long its Lease lasts.
+    pub(super) fn renew(&mut self, duration: Duration) {
+        self.renewal.set(Some(duration));
+        self.is_short = duration.is_zero();
     }
 
     /// It is not the leader any more. It starts nothing, and its tasks continue.
@@ -200,91 +141,6 @@ impl Process {
     pub(super) fn is_idle(&self, server: &Server) -> bool {
         let watched = self.list.is_empty() && self.watched == server.reports.len();
         watched && self.commands.is_empty() && self.jobs.is_empty() && self.passes.is_empty()
-    }
-
-    /// Continues the passes of the dispatcher, and then advances its cursor.
-    pub(super) fn dispatch(&mut self, server: &Server) {
-        if !self.is_loaded || self.is_stopped {
-            return;
-        }
-        for lane in 0..LANES {
-            self.pass(lane, server);
-        }
-        while self.done.contains(&(self.cursor + 1)) {
-            self.cursor += 1;
-        }
-    }
-
-    fn pass(&mut self, lane: usize, server: &Server) {
-        let Some(pass) = self.passes.get_mut(&lane) else {
-            return self.begin(lane, server);
-        };
-        let Waits::Answer(answered) = &mut pass.waits else { return };
-        match answered.try_recv() {
-            Ok(Answer::Recorded) => self.recorded(lane, None),
-            Ok(Answer::Declined) => {
-                pass.is_offering = false;
-                self.next(lane);
-            }
-            Ok(Answer::Failed(_)) | Err(TryRecvError::Closed) => self.end(lane),
-            Err(TryRecvError::Empty) => {}
-        }
-    }
-
-    fn begin(&mut self, lane: usize, server: &Server) {
-        let mut todo = VecDeque::new();
-        for (serial, _) in server.above(self.cursor).filter(|(_, of)| *of == lane) {
-            if self.done.contains(&serial) {
-                continue;
-            }
-            let id = ObjectName::new(NAMESPACE, name(&derived(serial, lane)));
-            if self.engine.parts.delivery_index.is_recorded(PIPELINE, &id) {
-                self.done.insert(serial);
-            } else {
-                todo.push_back(serial);
-            }
-        }
-        if !todo.is_empty() {
-            let (recorded, created) = (Vec::new(), Vec::new());
-            self.passes.insert(lane, Pass { todo, recorded, created, is_offering: true, waits: Waits::Create });
-            self.next(lane);
-        }
-    }
-
-    /// Offers or records the next delivery of a lane, or ends its pass.
-    fn next(&mut self, lane: usize) {
-        let Some(pass) = self.passes.get_mut(&lane) else { return };
-        let Some(serial) = pass.todo.front().copied() else { return self.end(lane) };
-        let spec = derived(serial, lane);
-        if pass.is_offering {
-            let (answer, answered) = oneshot::channel();
-            pass.waits = Waits::Answer(answered);
-            self.commands.push_back(Command::Offer(Offer { namespace: NAMESPACE.to_owned(), spec, answer }));
-        } else {
-            pass.waits = Waits::Create;
-            self.jobs.push(Job::Create(lane, New { namespace: NAMESPACE.to_owned(), elsewhere: None, spec }));
-        }
-        if self.is_early {
-            self.done.insert(serial);
-        }
-    }
-
-    /// The delivery for which a lane waits is recorded, by the dispatcher or by the engine.
-    fn recorded(&mut self, lane: usize, created: Option<Record>) {
-        let Some(pass) = self.passes.get_mut(&lane) else { return };
-        pass.recorded.extend(pass.todo.pop_front());
-        pass.created.extend(created);
-        // A deposed process does not begin another create.
-        if self.is_loaded { self.next(lane) } else { self.end(lane) }
-    }
-
-    fn end(&mut self, lane: usize) {
-        let Some(pass) = self.passes.remove(&lane) else { return };
-        self.engine.parts.delivery_index.recorded(&pass.created);
-        if !pass.created.is_empty() {
-            self.commands.push_back(Command::Recorded(pass.created));
-        }
-        self.done.extend(pass.recorded);
     }
 
     /// Ends the call or the request of a task. Returns what remains of the task.
@@ -339,6 +195,14 @@ impl Process {
                 drop(busy);
                 Done::Expelled { id, foreign, failed }
             }
+            Job::Confirm { key, record, what } => {
+                let is_gone = server.existing.is_gone(what, lane_of(&record.spec));
+                let answer = matches!(fate, Fate::Answered).then_some(is_gone);
+                return Some(confirmed(key, *record, what, answer, &self.engine.parts.pipeline_index, now));
+            }
+            Job::Missing { source, term, absent, gone } => {
+                return Some(read_next(source, term, absent, gone, server, fate));
+            }
             Job::Ended(done) => *done,
         };
         Some(Job::Ended(Box::new(done)))
@@ -368,6 +232,11 @@ impl Process {
                 parts.delivery_index.recorded(slice::from_ref(&stored));
                 parts.direct.recorded(&record.id);
                 decided.created(stored, now)
+            }
+            Err(error) if error.is_refused() && parts.pipeline_index.pipeline(PIPELINE).is_none() => {
+                parts.direct.recorded(&record.id);
+                let (record, after) = (record.clone(), After::Settled { answered: false });
+                Ok(Box::new(Worked { record, after, gone: true, instead: None, is_written: false }))
             }
             Err(error) => {
                 parts.direct.failed(&record.id, &error);

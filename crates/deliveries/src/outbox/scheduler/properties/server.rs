@@ -5,13 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::outbox::record::Record;
+use super::outside::Existing;
+use crate::outbox::record::{PIPELINE_LANE, Record};
 use crate::outbox::scheduler::effect::Now;
 use crate::outbox::send_gate::genuine::{History, Logged};
 use crate::outbox::send_gate::index::{PersistedCursor, PipelineIndex};
 use crate::outbox::store::journal::{Event, JournalError, New, Written, met};
 use relaybook_api::testing::spec;
-use relaybook_api::{Age, DeliverySpec, DeliveryStatus, ObjectName, Time, version};
+use relaybook_api::{Age, DeliverySpec, DeliveryStatus, ObjectName, Outcome, State, Time, version};
 
 /// The uid of the pipeline.
 pub(super) const PIPELINE: &str = "p1";
@@ -61,29 +62,66 @@ impl Report {
 pub(super) struct Server {
     /// The lane of each change. The first change has serial 1.
     pub(super) log: Vec<usize>,
+    /// The lanes of the next changes. Another client has guessed them.
+    pub(super) planned: VecDeque<usize>,
     /// The persisted cursor. The log is pruned up to it.
     pub(super) cursor: i64,
+    /// The number in the uid of the notification to which the cursor belongs.
+    pub(super) notification: usize,
+    /// No delivery is derived from the changes up to here, because their notification is gone, except those that are recorded.
+    pub(super) skipped: i64,
+    pub(super) existing: Existing,
     /// When the newest Delivery was recorded, as persisted.
     pub(super) recorded: Option<Time>,
     /// The Deliveries, by serial.
     pub(super) objects: BTreeMap<i64, Record>,
     /// The serials of Deliveries that a user has deleted, with how often.
     pub(super) deleted: BTreeMap<i64, usize>,
+    /// The serials of Deliveries that another client has created.
+    pub(super) forged: BTreeSet<i64>,
     /// All that a watch reports.
     pub(super) reports: Vec<Report>,
     /// Calls for which no process waits, and that can still be applied.
     pub(super) flying: VecDeque<Call>,
     /// Whether a quota refuses creates.
     pub(super) is_full: bool,
-    version: u64,
+    pub(super) version: u64,
+}
+
+/// A Delivery that another client creates.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Forged {
+    /// Whether its content is what Relaybook derives from the change.
+    pub(super) is_right: bool,
+    pub(super) is_settled: bool,
+}
+
+/// What the content of a delivery depends on besides the change.
+#[derive(Clone, Copy)]
+pub(super) struct Form {
+    /// The number in the uid of the notification.
+    pub(super) notification: usize,
+    /// Whether one lane contains the deliveries of all targets.
+    pub(super) is_whole: bool,
+}
+
+/// Returns the uid of the notification with this number.
+pub(super) fn uid(number: usize) -> String {
+    format!("n{number}")
 }
 
 /// Returns the delivery that is derived from a change.
-pub(super) fn derived(serial: i64, lane: usize) -> Arc<DeliverySpec> {
+pub(super) fn derived(serial: i64, lane: usize, form: Form) -> Arc<DeliverySpec> {
     let mut spec = spec(serial);
     spec.subject.name = format!("prod/in-cluster/{lane}");
-    spec.lane = subject(lane);
+    spec.lane = if form.is_whole { PIPELINE_LANE.to_owned() } else { subject(lane) };
+    spec.notification_uid = uid(form.notification);
     Arc::new(spec)
+}
+
+/// Returns the target of a delivery.
+pub(super) fn lane_of(spec: &DeliverySpec) -> usize {
+    (0..LANES).find(|lane| spec.log_subject().to_string() == subject(*lane)).unwrap()
 }
 
 /// Returns the subject of a lane, which is also the name of the lane.
@@ -105,16 +143,46 @@ impl Server {
         self.objects.values().find(|object| object.id == *id)
     }
 
+    /// Notes a change of a target. The target is then observed.
+    pub(super) fn change(&mut self, lane: usize) {
+        let lane = self.planned.front().copied().unwrap_or(lane);
+        let logged = self.logged();
+        let Some(since) = self.existing.targets.get_mut(&lane).filter(|_| self.existing.has_pipeline) else { return };
+        since.get_or_insert(logged);
+        self.planned.pop_front();
+        self.log.push(lane);
+    }
+
+    /// Returns whether a change belongs to a target that is gone.
+    pub(super) fn is_of_gone_target(&self, serial: i64, lane: usize) -> bool {
+        self.existing.targets.get(&lane).copied().flatten().is_none_or(|since| serial <= since)
+    }
+
+    /// Returns whether the pipeline, the target or the notification of a change is gone for ever. Others can have the same names.
+    pub(super) fn is_dead(&self, serial: i64) -> bool {
+        let lane = usize::try_from(serial - 1).ok().and_then(|at| self.log.get(at));
+        let of_gone_target = lane.is_none_or(|lane| self.is_of_gone_target(serial, *lane));
+        let notification = self.existing.notification.map(uid);
+        let is_other = |object: &Record| Some(&object.spec.notification_uid) != notification.as_ref();
+        let of_gone_notification =
+            notification.is_none() || serial <= self.skipped || self.objects.get(&serial).is_some_and(is_other);
+        !self.existing.has_pipeline || of_gone_target || of_gone_notification
+    }
+
     /// Returns whether no delivery of this change has to be sent before a later one.
     pub(super) fn is_settled(&self, serial: i64) -> bool {
         let is_settled = |record: &Record| record.status.outcome.is_some() || record.status.redelivered.is_some();
-        self.deleted.contains_key(&serial) || self.objects.get(&serial).is_some_and(is_settled)
+        self.deleted.contains_key(&serial) || self.is_dead(serial) || self.objects.get(&serial).is_some_and(is_settled)
     }
 
     /// Gives a pipeline index what the status of the pipeline contains.
     pub(super) fn inform(&self, index: &PipelineIndex) {
+        if index.pipeline(PIPELINE).is_none() {
+            return;
+        }
+        let form = Form { notification: self.notification, is_whole: false };
         let logged = |(serial, lane): (i64, usize)| {
-            let spec = derived(serial, lane);
+            let spec = derived(serial, lane, form);
             let (subject, from, to) = (spec.subject.clone(), spec.from.clone(), spec.to.clone());
             let logged = Logged { subject, types: vec![spec.type_], time: spec.time, from, to, coalesced: false };
             (serial, logged)
@@ -178,14 +246,21 @@ impl Server {
         }
     }
 
-    /// The create of an object that exists changes nothing.
+    /// The create of an object that exists changes nothing, unless the object has other content: `Journal::create`.
     fn add(&mut self, new: &New, status: Option<&DeliveryStatus>, now: Now) -> Record {
-        if let Some(found) = self.objects.get(&new.spec.serial) {
-            return found.clone();
+        let mut status = status.cloned();
+        if let Some(found) = self.objects.get(&new.spec.serial).cloned() {
+            let is_same_notification = found.spec.notification_uid == new.spec.notification_uid;
+            if is_same_notification && found.spec.to == new.spec.to {
+                return found;
+            }
+            let is_attempted = found.status.attempts > 0 || found.status.outcome.is_some();
+            status = status.or_else(|| (is_same_notification && is_attempted).then(|| found.status.clone()));
+            self.remove(&found.id, version(Some(&found.version)));
         }
         let record = Record::unrecorded(&new.namespace, new.spec.clone(), now.wall, now.boot);
         let uid = format!("u{}", self.version + 1);
-        self.put(Record { uid, status: status.cloned().unwrap_or_default(), ..record }, now)
+        self.put(Record { uid, status: status.unwrap_or_default(), ..record }, now)
     }
 
     /// Stores an object, with a new version.
@@ -238,6 +313,51 @@ impl Server {
         let Some(object) = self.nth(number) else { return };
         *self.deleted.entry(object.spec.serial).or_default() += 1;
         self.remove(&object.id, version(Some(&object.version)));
+    }
+
+    /// Another client creates the Delivery of a change that is not recorded yet. Returns its serial.
+    pub(super) fn forge(&mut self, number: usize, is_whole: bool, forged: Forged, now: Now) -> Option<i64> {
+        let logged = self.logged();
+        let is_free = |serial: &i64| !self.objects.contains_key(serial) && !self.deleted.contains_key(serial);
+        let free: Vec<i64> = (self.cursor + 1..=logged + 2).filter(is_free).collect();
+        // Excluded: in the next term, a Delivery with the right content counts as recorded. It is then sent before earlier ones of its lane
+        // that have to be derived again. So it is created only if there are none.
+        let number = if forged.is_right { 0 } else { number };
+        let serial = *free.get(number % free.len().max(1))?;
+        let is_other = |object: &Record| object.spec.to != State::default();
+        if forged.is_right && self.objects.range(..serial).any(|(_, object)| is_other(object)) {
+            return None;
+        }
+        while logged + i64::try_from(self.planned.len()).unwrap() < serial {
+            self.planned.push_back(number % LANES);
+        }
+        let lanes: Vec<usize> = self.log.iter().chain(&self.planned).copied().collect();
+        let lane = lanes[usize::try_from(serial - 1).unwrap()];
+        let form = Form { notification: self.existing.notification?, is_whole };
+        let mut spec = (*derived(serial, lane, form)).clone();
+        if !forged.is_right {
+            spec.to.message = "forged".to_owned();
+        }
+        let record = Record::unrecorded(NAMESPACE, Arc::new(spec), now.wall, now.boot);
+        let outcome = forged.is_settled.then_some(Outcome::Delivered);
+        let status = DeliveryStatus { outcome, attempts: i64::from(forged.is_settled), ..DeliveryStatus::default() };
+        let uid = format!("u{}", self.version + 1);
+        self.put(Record { uid, status, ..record }, now);
+        self.forged.insert(serial);
+        Some(serial)
+    }
+
+    /// Other clients delete their settled Deliveries with other content that are older than the newest one that Relaybook has recorded. After a
+    /// restart they count as recorded, and suppress a delivery. Only the admission policy prevents that.
+    pub(super) fn withdraw(&mut self) {
+        let is_old = |object: &&Record| {
+            let is_settled = object.status.outcome.is_some();
+            is_settled && object.spec.to != State::default() && Some(object.recorded) <= self.recorded
+        };
+        let old: Vec<Record> = self.objects.values().filter(is_old).cloned().collect();
+        for object in old {
+            self.remove(&object.id, version(Some(&object.version)));
+        }
     }
 
     /// A user requests a redelivery.

@@ -1,0 +1,38 @@
+//! Histories that were wrong once. Each stays here after its cause is removed.
+
+use super::Step::{Calm, Change, End, HandOver, Redeliver, Stop, Watch};
+use super::{Step, World, base, notification, try_one};
+
+/// A user requests a redelivery before the engine learns that the outcome is written.
+const ASKED_BEFORE_THE_ANSWER: &[Step] = &[
+    Change(0),
+    Change(1),
+    Watch(false),
+    Watch(false),
+    Calm(1),
+    Calm(3),
+    Change(0),
+    Change(1),
+    Calm(1),
+    End(false, 2, 1),
+    End(false, 1, 0),
+    End(false, 0, 19),
+    Redeliver(19),
+];
+
+/// A process that has lost the Lease reopens a Delivery that the new leader has listed as settled. It is not foreign.
+const REDELIVERED_AT_A_HANDOVER: &[Step] =
+    &[Change(0), Change(0), Calm(3), Calm(3), Watch(false), Redeliver(32), Watch(false), HandOver, Stop, Calm(1)];
+
+#[test]
+fn histories_that_were_wrong_once_are_right() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let _entered = runtime.enter();
+    let (base, settings) = (base(), notification("n1"));
+    for (name, steps) in
+        [("asked before the answer", ASKED_BEFORE_THE_ANSWER), ("redelivered at a handover", REDELIVERED_AT_A_HANDOVER)]
+    {
+        let mut world = World::new(&base, &settings, None);
+        try_one(&mut world, steps).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+}
