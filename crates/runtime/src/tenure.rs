@@ -1,6 +1,6 @@
 //! Who may write: proof that this replica holds the bucket of an object, or the reason why a write needs no bucket.
 //!
-//! In: a [`Lease`], and the uid of an object. Out: a [`Tenure`], and [`write`], which makes a call only if the
+//! In: a [`Lease`], and the uid of an object. Out: a [`Tenure`], and [`write()`], which makes a call only if the
 //! tenure allows it.
 //!
 //! A bucket is not handed over while a tenure of it exists. But the membership can expire, and this replica can be removed and join again. So
