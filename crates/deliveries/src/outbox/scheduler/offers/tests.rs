@@ -10,13 +10,11 @@ use futures::future;
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
-use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use super::*;
 use crate::outbox::attempt::work::Worked;
-use crate::outbox::direct::Direct;
 use crate::outbox::lane::After;
 use crate::outbox::record::name;
 use crate::outbox::scheduler::effect::{Done, Effect, Input};
@@ -25,18 +23,13 @@ use crate::outbox::scheduler::lanes::Lanes;
 use crate::outbox::scheduler::unrecorded::Unrecorded;
 use crate::outbox::send_gate::genuine::History;
 use crate::outbox::send_gate::index::{PipelineFacts, PipelineIndex, Source};
-use crate::outbox::store::delivery_index::DeliveryIndex;
-use crate::outbox::store::journal::Journal;
-use crate::outbox::testing::{notification, record};
-use crate::outbox::{Command, Deliveries, Layered, Overridden, Parts, TestsKept, ToRecord};
+use crate::outbox::testing::{self, notification, record};
+use crate::outbox::{Command, Deliveries, Layered, Overridden, Parts, ToRecord};
 use relaybook_api::delivery::PipelineRef;
 use relaybook_api::testing::spec;
 use relaybook_api::{DeliveryStatus, ObjectName, Outcome};
-use relaybook_egress::{Policy, Secrets, Sender};
 use relaybook_runtime::leader::Lease;
-use relaybook_runtime::limiter::NamespaceLimiter;
 use relaybook_settings::config::EffectiveNotification;
-use relaybook_telemetry::{Metrics, Tracer};
 
 /// Longest time that an answer needs.
 const LONG: Duration = Duration::from_secs(10);
@@ -95,26 +88,7 @@ fn pipeline_index() -> PipelineIndex {
 }
 
 fn parts(api: &ApiServer) -> Parts {
-    _ = rustls::crypto::ring::default_provider().install_default();
-    let (client, metrics) = (api.client(), Metrics::new());
-    Parts {
-        lease: Lease::held(Duration::from_mins(10)),
-        journal: Journal::new(client.clone(), metrics.clone()),
-        pipeline_index: pipeline_index(),
-        delivery_index: DeliveryIndex::default(),
-        sender: Arc::new(Sender::new(Policy::default(), Secrets::fixed([]), metrics.clone()).unwrap()),
-        sending: Handle::current(),
-        client,
-        cluster_name: "in-cluster".into(),
-        page_url: None,
-        metrics,
-        tracer: Tracer::default(),
-        direct: Direct::default(),
-        tests_kept: TestsKept::default(),
-        outcomes: NamespaceLimiter::new(1),
-        failures: NamespaceLimiter::new(1),
-        aside: NamespaceLimiter::new(1),
-    }
+    Parts { lease: Lease::held(Duration::from_mins(10)), pipeline_index: pipeline_index(), ..testing::parts(api.client()) }
 }
 
 /// The engine of the leader. It knows that the receiver answers promptly, and that the API server accepts deliveries.

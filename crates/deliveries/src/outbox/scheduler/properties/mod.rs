@@ -17,25 +17,14 @@ mod world;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::time::Duration;
 
 use kube::Client;
 use kube::client::Body;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
-use tokio::runtime::Handle;
 
-use crate::outbox::direct::Direct;
-use crate::outbox::send_gate::index::PipelineIndex;
-use crate::outbox::store::delivery_index::DeliveryIndex;
-use crate::outbox::store::journal::Journal;
-use crate::outbox::testing::notification;
-use crate::outbox::{Parts, TestsKept};
-use relaybook_egress::{Policy, Secrets, Sender};
-use relaybook_runtime::leader::Lease;
-use relaybook_runtime::limiter::NamespaceLimiter;
-use relaybook_telemetry::{Metrics, Tracer};
+use crate::outbox::Parts;
+use crate::outbox::testing::{self, notification};
 use server::{Forged, LANES};
 use world::World;
 
@@ -147,29 +136,10 @@ enum Wrong {
 
 /// Parts without an API server. Only the values that no process changes are used.
 fn base() -> Parts {
-    _ = rustls::crypto::ring::default_provider().install_default();
     let service = tower::service_fn(|_: http::Request<Body>| async {
         Err::<http::Response<Body>, tower::BoxError>("there is no API server".into())
     });
-    let (client, metrics) = (Client::new(service, "default"), Metrics::new());
-    Parts {
-        lease: Lease::held(Duration::ZERO),
-        journal: Journal::new(client.clone(), metrics.clone()),
-        pipeline_index: PipelineIndex::default(),
-        delivery_index: DeliveryIndex::default(),
-        sender: Arc::new(Sender::new(Policy::default(), Secrets::fixed([]), metrics.clone()).unwrap()),
-        sending: Handle::current(),
-        client,
-        cluster_name: "in-cluster".into(),
-        page_url: None,
-        metrics,
-        tracer: Tracer::default(),
-        direct: Direct::default(),
-        tests_kept: TestsKept::default(),
-        outcomes: NamespaceLimiter::new(1),
-        failures: NamespaceLimiter::new(1),
-        aside: NamespaceLimiter::new(1),
-    }
+    testing::parts(Client::new(service, "default"))
 }
 
 /// Runs histories. The result contains the shortest one that is wrong.
