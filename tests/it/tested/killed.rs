@@ -10,8 +10,11 @@ use crate::support::receiver::Gate;
 use crate::support::relaybook::Options;
 use crate::support::{Fault, Oracle, Proxy, Receiver, Relaybook, World, eventually};
 
-/// The id of the test; the call that is blocked, before the API server receives it or before its response; what there is of the test before
-/// the kill: requests, Deliveries, outcomes and results; the number of its requests in the end; whether its result is known then.
+/// One kill. Its columns:
+/// - the id of the test;
+/// - the call that is blocked, and whether the API server receives it;
+/// - the numbers of requests, Deliveries, outcomes and results of the test when the process is killed;
+/// - the number of its requests in the end, and whether its result is known then.
 type Kill = (&'static str, fn(&Call) -> bool, fn(Gate) -> Fault, [usize; 4], usize, bool);
 
 /// Waits until there are this many requests of tests, Deliveries of tests, and outcomes of them, and results of the test with this id.
