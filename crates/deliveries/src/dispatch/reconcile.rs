@@ -1,7 +1,7 @@
 //! One reconcile of one pipeline: cursors → derive → record → advance → persist.
 //!
 //! In: the latest pipeline from the watch, and the dispatcher's progress for it in memory. Out: recorded deliveries, and advanced cursors,
-//! which are persisted at most once a second. After a crash, a cursor can be one second old. Then its changes are derived again, and
+//! which are persisted once a second, or earlier. After a crash, a cursor can be one second old. Then its changes are derived again, and
 //! deliveries that are already recorded are found by name.
 
 use std::cell::LazyCell;
@@ -60,7 +60,7 @@ pub async fn run(pipeline: &Pipeline, cursor_state: &mut CursorState, ctx: &Cont
     let again = pass.take(cursor_state).await?;
     cursor_state.put_troubles(pass.with_refusals(&wrong));
     cursor_state.put_pending_targets(of, &pipelines::awaited(pipeline, &ctx.cluster_name), ctx);
-    let due = cursor_state.keep(of, ctx).await?;
+    let due = cursor_state.keep(of, log, ctx).await?;
     let check = cursor_state.missing.next();
     Ok(again.into_iter().chain(due).chain(check).min().map_or_else(Action::await_change, Action::requeue))
 }

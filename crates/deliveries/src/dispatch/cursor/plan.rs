@@ -92,6 +92,11 @@ impl Position {
         self.recorded = self.recorded.max(newest).max(new_log);
     }
 
+    /// Returns the lowest cursor: all notifications have passed the changes up to it.
+    pub fn lowest(&self) -> i64 {
+        self.cursors.values().map(|cursor| cursor.serial).min().unwrap_or(i64::MIN)
+    }
+
     /// Replaces the cursors. If a cursor is removed, or belongs to another notification now, its timers and its last-sent time are dropped.
     pub fn put_cursors(&mut self, cursors: BTreeMap<String, Cursor>) {
         let old = std::mem::replace(&mut self.cursors, cursors);

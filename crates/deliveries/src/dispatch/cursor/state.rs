@@ -1,7 +1,7 @@
 //! The progress of the dispatcher for one pipeline: its cursors in memory, and their persisted form.
 //!
-//! In: objects from the watch, what was recorded, and what was sent. Out: `Pipeline.status.dispatched`. It is written at most once a second
-//! while cursors move, and otherwise after ten seconds.
+//! In: objects from the watch, what was recorded, and what was sent. Out: `Pipeline.status.dispatched`. While cursors move, it is written once a
+//! second, or earlier if the log of a subject is almost full. Otherwise it is written after ten seconds.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 use super::aged::Ages;
-use super::dirty::Dirty;
+use super::dirty::{Dirty, is_crowded};
 use super::persist::{self, Persisted, Stored};
 use super::plan::{Position, Sight};
 use crate::dispatch::Context;
@@ -19,7 +19,7 @@ use crate::dispatch::status::sent::Sent;
 use relaybook_api::delivery::PipelineRef;
 use relaybook_api::pipeline::{Cursor, Dispatched, NotReadyNotification, RunningTimer};
 use relaybook_api::values::shard::Sharding;
-use relaybook_api::{Pipeline, Time};
+use relaybook_api::{ChangeLog, Pipeline, Time};
 use relaybook_runtime::call::CallError;
 use relaybook_telemetry::metrics::{ApiWrite, WriteResult};
 
@@ -61,6 +61,8 @@ pub struct CursorState {
     pub(crate) term: u64,
     pub(crate) position: Position,
     stored: Stored,
+    /// The lowest cursor of the stored value.
+    passed: i64,
     /// When the pipeline was first seen.
     first: Option<Time>,
     /// Whether the pipeline was reconciled in this leadership term. It is persisted when the log has a change, or when a cursor starts.
@@ -132,7 +134,7 @@ impl CursorState {
     fn adopt(&mut self, stored: Stored) {
         let dispatched: Option<Dispatched> = serde_json::from_value(stored.raw.clone()).ok().flatten();
         let known = std::mem::replace(&mut self.position, dispatched.as_ref().map(Position::from).unwrap_or_default());
-        (self.dirty, self.noted) = (Dirty::default(), false);
+        (self.dirty, self.noted, self.passed) = (Dirty::default(), false, self.position.lowest());
         // Another writer may have replaced the cursors. The times of earlier records and sends remain correct.
         self.position.recorded = self.position.recorded.max(known.recorded);
         if dispatched.is_some() && self.position.merge_sent(known.last_sent, known.last_sent_by) {
@@ -301,9 +303,15 @@ impl CursorState {
     }
 
     /// Persists changes if the write is due. Otherwise returns how long the write can wait.
-    pub(crate) async fn keep(&mut self, of: &PipelineRef, ctx: &Context) -> Result<Option<Duration>, PassError> {
+    pub(crate) async fn keep(
+        &mut self,
+        of: &PipelineRef,
+        log: &ChangeLog,
+        ctx: &Context,
+    ) -> Result<Option<Duration>, PassError> {
         self.gather(of, ctx);
-        let Some(due) = self.dirty.due(self.persisted) else { return Ok(None) };
+        let is_crowded = || is_crowded(log, self.passed, self.position.lowest());
+        let Some(due) = self.dirty.due(self.persisted, is_crowded) else { return Ok(None) };
         let left = due.saturating_duration_since(Instant::now());
         if !left.is_zero() {
             return Ok(Some(left));
@@ -348,6 +356,7 @@ impl CursorState {
 
     fn is_stored(&mut self, stored: Stored) {
         (self.stored, self.dirty, self.persisted) = (stored, Dirty::default(), Some(Instant::now()));
+        self.passed = self.position.lowest();
     }
 
     /// Reads the value from the API server after an unexpected result, because that value counts. If it is our own write, only the response
