@@ -31,7 +31,7 @@ impl Part {
         let (mut part, name) = (Self::default(), controller.lease());
         let (gate, release) = (gates.add(name), part.release.clone());
         let (namespace, identity) = (options.namespace.clone(), options.identity.clone());
-        let named = Named { namespace, name, sharding: options.sharding(), identity };
+        let named = Named { namespace, name, sharding: options.sharding(), identity, work: controller.work() };
         let (keeper, lease) = Keeper::new(client.clone(), named, metrics.clone(), move || gate.open());
         part.keeper.spawn(async {
             keeper.run(release).await;

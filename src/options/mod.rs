@@ -50,6 +50,18 @@ impl Controller {
             Self::Promote => leader::PROMOTE,
         }
     }
+
+    /// Returns how long the usual work takes at most that starts while its membership in the Lease lasts.
+    pub(crate) const fn work(self) -> Duration {
+        match self {
+            // Two calls of ten seconds.
+            Self::Pipeline => Duration::from_secs(20),
+            // A request with the default timeout, and the call that records it.
+            Self::Dispatch => Duration::from_secs(25),
+            // An attempt of a promotion, and the call that records it.
+            Self::Promote => Duration::from_secs(70),
+        }
+    }
 }
 
 /// The options of `relaybook run`.

@@ -46,7 +46,7 @@ async fn cut_off(ns: &str, span: Duration, meanwhile: Meanwhile) {
     receiver.script("/hook/flying", [Reply::status(200).behind(&gate)]);
     // The times until these retries begin just before the cut, whatever the machine needs before.
     receiver.script("/hook/soon", [Reply::status(503).header("retry-after", "10").behind(&start)]);
-    // An attempt can take 60 s, and the Lease lasts 90 s after its last renewal. 40 s after that renewal no attempt may start.
+    // An attempt can take 60 s, and for that the membership lasts 90 s after its last renewal. 40 s after that renewal no attempt may start.
     receiver.script("/hook/later", [Reply::status(503).header("retry-after", "45").behind(&start)]);
     receiver.always("/hook/failing", Reply::status(500));
     // Another process observes without the proxy, so new changes keep arriving.

@@ -166,7 +166,7 @@ async fn without_permission_to_renew_leases_deliveries_continue_within_their_ter
     let relaybook = Relaybook::with(&stage.world, stage.options()).await;
     stage.world.settled().await;
     let rule = forbid(&stage, Call::is_lease);
-    // Leases are renewed every 10 s and last 90 s.
+    // A membership is renewed every 10 s, and lasts 45 s.
     stage.proxy.hit(rule, 2).await;
     ship(&stage).await;
     arrived(&stage, &["hook", "other"]).await;

@@ -3,9 +3,12 @@
 //! In: the content of the Lease (live reads, the watch, responses to writes), the time since boot, and which buckets have no work in progress.
 //! Out: the next [`Step`].
 //!
-//! - A renewal that was answered makes our buckets ours for [`LASTS`], counted from before it was sent.
-//! - A member is removed if it was not renewed for [`LASTS`] since we first saw its last renewal. Two live reads at least [`GRACE`] apart must
-//!   confirm that. So after an outage of the API server, it can renew first.
+//! - Each member declares in the Lease how long its membership lasts after a renewal.
+//! - A renewal that was answered makes our buckets ours for that time, counted from before it was sent.
+//! - A member is removed if it was not renewed for the time that it has declared, since we first saw its last renewal. Two live reads at least
+//!   [`GRACE`] apart must confirm that. So after an outage of the API server, it can renew first.
+//! - A member that needs more time declares it, and waits for the answer. If it needs less, it first relies on less. It declares that after the
+//!   time for which it could still rely on more.
 //! - Each member has its quota. It takes free buckets up to that number. Of more it starts no work, and they become free when the work in
 //!   progress has ended.
 //!   If work does not end, because the API server refuses its result, the bucket is kept for a while, and another one is given away.
@@ -20,7 +23,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::bucket::Buckets;
-use super::table::{Content, LASTS, LONGEST, Member, Seen, Table, UNKNOWN, Write};
+use super::table::{Content, LASTS, LONGEST, Member, Seen, Table, UNKNOWN, Write, declared};
 use relaybook_api::{Time, version};
 
 /// Time between two renewals.
@@ -129,12 +132,16 @@ pub struct Candidacy {
     reclaims: (Buckets, Duration),
     /// Whether this replica leaves.
     leaves: bool,
+    /// How long a membership has to last after a renewal.
+    lasts: Duration,
+    /// How long it lasts according to the Lease, and until when it is not lowered.
+    declared: (Duration, Duration),
 }
 
 impl Candidacy {
-    /// Returns the state at the start of a process. `started`: the wall-clock time of that.
+    /// Returns the state at the start of a process. `started`: the wall-clock time of that. `lasts`: how long a membership has to last.
     #[must_use]
-    pub fn new(identity: &str, started: Time) -> Self {
+    pub fn new(identity: &str, started: Time, lasts: Duration) -> Self {
         Self {
             identity: identity.to_owned(),
             started,
@@ -148,7 +155,21 @@ impl Candidacy {
             highest: 0,
             reclaims: (Buckets::NONE, Duration::ZERO),
             leaves: false,
+            lasts,
+            declared: (lasts, Duration::ZERO),
         }
+    }
+
+    /// Sets how long a membership has to last after a renewal, no longer than [`LASTS`].
+    pub fn set_lasts(&mut self, lasts: Duration, now: Duration) {
+        if lasts > self.lasts {
+            self.mine.iter_mut().for_each(|mine| mine.renew = now);
+        } else if lasts < self.lasts {
+            // Work that began before can rely on the longer time.
+            self.declared.1 = self.declared.1.max(now + self.lasts);
+            self.mine.iter_mut().for_each(|mine| mine.until = mine.until.min(now + lasts));
+        }
+        (self.lasts, self.declared.0) = (lasts, self.declared.0.max(lasts));
     }
 
     /// Returns the state of this replica as a member. `None`: it is not one.
@@ -208,8 +229,11 @@ impl Candidacy {
                 self.see(seen, now);
                 self.confirm(now);
                 if self.mine.is_some() && self.is_member_of(&write.table) {
+                    let declared = write.table.members.get(&self.identity).map_or(Duration::ZERO, Member::lasts);
+                    let is_renewed = declared >= self.lasts;
                     if let Some(mine) = &mut self.mine {
-                        (mine.until, mine.renew, mine.giving) = (sent + LASTS, sent + RENEW, write.giving);
+                        mine.until = sent + declared.min(self.lasts);
+                        (mine.renew, mine.giving) = (if is_renewed { sent + RENEW } else { now }, write.giving);
                     }
                     self.reclaims.0 = Buckets::NONE;
                 } else if !self.leaves {
@@ -247,6 +271,9 @@ impl Candidacy {
         if self.must_read {
             return Step::Read;
         }
+        if now >= self.declared.1 {
+            self.declared.0 = self.lasts;
+        }
         match &self.known {
             Known::Nothing => Step::Read,
             Known::Absent(until) if now < *until => Step::Wait(*until),
@@ -258,6 +285,11 @@ impl Candidacy {
             Known::Absent(_) => Step::Write(self.create(now, wall)),
             Known::There { .. } => self.plan(now, wall, idle),
         }
+    }
+
+    /// Returns our entry for the table.
+    fn entry(&self, epoch: i32, renewed: Time) -> Member {
+        Member { started: self.started, renewed, epoch, lasts: declared(self.declared.0) }
     }
 
     fn table(&self) -> Option<&Table> {
@@ -338,7 +370,7 @@ impl Candidacy {
             Content::Divided(table) => {
                 let is_member = self.is_member_of(table);
                 let others = table.members.iter().filter(|(name, _)| !is_member || **name != self.identity);
-                (others.map(|(name, member)| new(name, Some(member), LASTS)).collect(), is_member)
+                (others.map(|(name, member)| new(name, Some(member), member.lasts())).collect(), is_member)
             }
         };
         let is_recreated = matches!(&seen.content, Content::Divided(table) if table.members.contains_key(UNKNOWN));

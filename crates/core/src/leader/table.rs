@@ -15,7 +15,7 @@ use super::bucket::{Bucket, Buckets, COUNT};
 use relaybook_api::Time;
 use relaybook_api::group;
 
-/// Duration of a membership after a renewal.
+/// Duration of a membership after a renewal, if the member declares none. No member of this version declares a longer one.
 pub const LASTS: Duration = Duration::from_secs(90);
 /// Maximum duration that is accepted in the Lease of another replica.
 pub const LONGEST: Duration = Duration::from_mins(10);
@@ -33,6 +33,23 @@ pub struct Member {
     pub renewed: Time,
     /// Its epoch: the `leaseTransitions` of the write with which it last acquired a bucket.
     pub epoch: i32,
+    /// How many seconds its membership lasts after a renewal. `None`: [`LASTS`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lasts: Option<u32>,
+}
+
+impl Member {
+    /// Returns how long the membership lasts after a renewal.
+    #[must_use]
+    pub fn lasts(&self) -> Duration {
+        self.lasts.map_or(LASTS, |seconds| Duration::from_secs(seconds.into())).min(LONGEST)
+    }
+}
+
+/// Returns a duration as a member declares it, in seconds.
+#[must_use]
+pub fn declared(lasts: Duration) -> Option<u32> {
+    Some(lasts).filter(|lasts| *lasts != LASTS).and_then(|lasts| u32::try_from(lasts.as_secs()).ok())
 }
 
 /// The members, and the holders of the buckets.
@@ -165,7 +182,7 @@ mod tests {
         let at = |second| Time::from_second(second).unwrap();
         let mut table = Table::empty();
         for (name, second) in [("pod-a", 5), ("pod-b", 7)] {
-            table.members.insert(name.into(), Member { started: at(second), renewed: at(second), epoch: 3 });
+            table.members.insert(name.into(), Member { started: at(second), renewed: at(second), epoch: 3, lasts: declared(Duration::from_secs(85 + second.cast_unsigned())) });
             table.give(table.of(None).first(8), Some(name));
         }
         let written = |table: &Table| {

@@ -17,7 +17,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{LeadershipTerm, Lease, Uses, View};
+use super::{LeadershipTerm, Lease, Needs, Uses, View};
 use relaybook_api::values::shard::Sharding;
 use relaybook_api::{Time, since_boot};
 use relaybook_core::leader::bucket::{Bucket, Buckets};
@@ -60,6 +60,8 @@ pub struct Named {
     pub sharding: Sharding,
     /// `holderIdentity`: the name of the pod. Two processes that run at the same time must not share it.
     pub identity: String,
+    /// How long the usual work in a bucket takes at most. For longer work, the membership is extended first.
+    pub work: Duration,
 }
 
 /// The task that keeps a Lease.
@@ -76,6 +78,7 @@ pub struct Keeper {
     /// When the next term must begin because of objects from other shards, and when the last one began.
     renewal: (Option<Duration>, Duration),
     uses: Arc<Uses>,
+    needs: Arc<Needs>,
     metrics: Metrics,
     /// Called once, as soon as the holders of the buckets are known.
     decided: Option<Box<dyn FnOnce() + Send + Sync>>,
@@ -97,13 +100,14 @@ impl Keeper {
         metrics.lease_held(&name, false);
         let sharding = Arc::new(named.sharding.clone());
         let uses = Arc::new(Uses::default());
+        let needs = Arc::new(Needs::new(named.work));
         let (view, views) = watch::channel(View::default());
         let (term_numbers, numbers) = watch::channel(None);
         let (raise, above) = watch::channel(0);
         let (came, comes) = watch::channel((0, 0));
         let keeper = Self {
             api: Api::namespaced(client, &named.namespace),
-            state: Candidacy::new(&named.identity, relaybook_api::now()),
+            state: Candidacy::new(&named.identity, relaybook_api::now(), needs.lasts(since_boot())),
             named,
             name,
             view,
@@ -112,12 +116,13 @@ impl Keeper {
             came: comes,
             renewal: (None, Duration::ZERO),
             uses: uses.clone(),
+            needs: needs.clone(),
             metrics,
             decided: Some(Box::new(decided)),
             complaint: None,
         };
         let assigned = Arc::default();
-        (keeper, Lease { view: views, term_numbers: numbers, above: raise, came, uses, sharding, assigned })
+        (keeper, Lease { view: views, term_numbers: numbers, above: raise, came, uses, sharding, assigned, needs })
     }
 
     /// Keeps the Lease until `stop`, then releases it so that another replica continues at once.
@@ -127,6 +132,7 @@ impl Keeper {
         let mut watched = watched.chain(stream::pending()).boxed();
         while !stop.is_cancelled() {
             self.renew_if_due();
+            self.state.set_lasts(self.needs.lasts(since_boot()), since_boot());
             // Work that was begun before these buckets were published as given away is counted.
             let given = self.giving();
             let next = self.state.next(since_boot(), relaybook_api::now(), self.uses.idle().also_in(given));
@@ -147,6 +153,7 @@ impl Keeper {
                         self.renewal.0.get_or_insert(due);
                     }
                     () = self.uses.ended.notified() => {}
+                    () = self.needs.grown.notified() => {}
                 },
             }
             self.publish();

@@ -8,13 +8,14 @@
 //! one Lease, and divide the buckets evenly. [`table`](relaybook_core::leader::table) is the content
 //! of the Lease, [`candidacy`](relaybook_core::leader::candidacy) decides, and `keeper` makes the calls.
 //!
-//! A holder trusts its membership for 90 s from the moment *before* it sent the renewal that was answered. Another replica removes it 90 s
-//! *after* it saw that renewal. So two replicas never hold one bucket at once, whatever their wall clocks are, if none starts work that can
+//! Each member declares in the Lease how long its membership lasts. It trusts its membership for that time from the moment *before* it sent the
+//! renewal that was answered. Another replica removes it that time *after* it saw that renewal. So two replicas never hold one bucket at once, whatever their wall clocks are, if none starts work that can
 //! outlast its membership: hence [`Lease::allows`]. A bucket that is given away becomes free when the work in progress has ended:
 //! hence [`Lease::hold`].
 
 mod assigned;
 mod keeper;
+mod needs;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
@@ -24,6 +25,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::sync::{Notify, watch};
 
 use assigned::Assigned;
+use needs::Needs;
 pub use keeper::{Keeper, LeaseError, Named};
 use relaybook_api::values::shard::Sharding;
 use relaybook_api::{Pipeline, since_boot};
@@ -108,6 +110,7 @@ pub struct Lease {
     uses: Arc<Uses>,
     sharding: Arc<Sharding>,
     assigned: Arc<Assigned>,
+    needs: Arc<Needs>,
 }
 
 impl Lease {
@@ -222,11 +225,12 @@ impl Lease {
     }
 
     /// Returns when an action that starts now must end: after `takes`, by [`since_boot`]. `None`: it may not start, because the membership does
-    /// not last for it and for what follows within `after`. The clock is read once, so a process that is frozen afterwards does not extend the
+    /// not last for it and for what follows within `after`. If no renewal lasts so long, the next ones do, for a while. The clock is read once, so a process that is frozen afterwards does not extend the
     /// action.
     #[must_use]
     pub fn until(&self, takes: Duration, after: Duration) -> Option<Duration> {
         let (view, now) = (*self.view.borrow(), since_boot());
+        self.needs.ask(takes + after, now);
         (view.term.is_some() && now + takes + after + MARGIN < view.until).then_some(now + takes)
     }
 
@@ -278,7 +282,7 @@ impl Lease {
         let (_, view) = watch::channel(View { term, buckets: Buckets::ALL, until, ..View::default() });
         let (_, term_numbers) = watch::channel(Some(1));
         let (above, came, uses) = (watch::Sender::new(1), watch::Sender::default(), Arc::default());
-        Self { view, term_numbers, above, came, uses, sharding: Arc::default(), assigned: Arc::default() }
+        Self { view, term_numbers, above, came, uses, sharding: Arc::default(), assigned: Arc::default(), needs: Arc::default() }
     }
 
     /// Returns the same, and what changes it.

@@ -77,8 +77,7 @@ impl Candidacy {
         let next_epoch = seen.epoch.max(self.highest).saturating_add(1);
         let own_epoch = if acquires { next_epoch } else { known_epoch }.max(self.raised);
         let epoch = seen.epoch.max(own_epoch);
-        let member = Member { started: self.started, renewed: wall, epoch: own_epoch };
-        table.members.insert(self.identity.clone(), member);
+        table.members.insert(self.identity.clone(), self.entry(own_epoch, wall));
         let is_due = self.mine.as_ref().is_none_or(|mine| now >= mine.renew);
         let changes = acquires || !is_member || !freed.is_empty() || !expired.is_empty() || own_epoch != known_epoch;
         let write = Write { over: Some(seen.version.clone()), epoch, table, giving: giving.without(freed) };
@@ -115,9 +114,9 @@ impl Candidacy {
         let ours = if ours.is_empty() { Buckets::ALL } else { ours };
         let epoch = self.highest.saturating_add(1).max(self.raised);
         let mut table = Table::empty();
-        let member = Member { started: self.started, renewed: wall, epoch };
+        let member = self.entry(epoch, wall);
         if ours != Buckets::ALL {
-            table.members.insert(UNKNOWN.to_owned(), member.clone());
+            table.members.insert(UNKNOWN.to_owned(), Member { lasts: None, ..member.clone() });
             table.give(Buckets::ALL, Some(UNKNOWN));
         }
         table.members.insert(self.identity.clone(), member);

@@ -31,11 +31,15 @@ enum Op {
     Resign(usize),
     /// A user deletes the Lease.
     Delete,
+    /// The work of a replica needs a membership of this many seconds.
+    Need(usize, u64),
 }
 
 fn op(deletes: bool) -> impl Strategy<Value = Op> {
     let who = 0..3usize;
+    let lasts = prop::sample::select(vec![40u64, 45, 60, 90]);
     prop_oneof![
+        2 => (who.clone(), lasts).prop_map(|(i, lasts)| Op::Need(i, lasts)),
         2 => (0u64..15_000).prop_map(Op::Pass),
         1 => (0u64..200_000).prop_map(Op::Pass),
         6 => (who.clone(), who.clone(), 0u64..120).prop_map(|(i, j, s)| Op::Alone(i, j, s)),
@@ -61,6 +65,8 @@ struct World {
     replicas: Vec<Candidacy>,
     /// The buckets in which each replica works.
     busy: Vec<Buckets>,
+    /// By replica and bucket: until when work that was begun can last, also after the replica was removed.
+    works: Vec<[Duration; 16]>,
     calls: Vec<Option<(Step, Duration)>>,
     late: Vec<Write>,
     /// By bucket: the highest epoch and its holder.
@@ -73,7 +79,8 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let replicas = (0..3).map(|who| Candidacy::new(["a", "b", "c"][who], wall(i64::try_from(who).unwrap()))).collect();
+        let new = |who| Candidacy::new(["a", "b", "c"][who], wall(i64::try_from(who).unwrap()), secs([40, 45, 90][who]));
+        let replicas = (0..3).map(new).collect();
         Self {
             now: secs(1000),
             version: 0,
@@ -81,6 +88,7 @@ impl World {
             before: None,
             replicas,
             busy: vec![Buckets::NONE; 3],
+            works: vec![[Duration::ZERO; 16]; 3],
             calls: vec![None; 3],
             late: Vec::new(),
             epochs: vec![(0, 0); 16],
@@ -159,13 +167,18 @@ impl World {
             // The keeper does not start a step between the check and the count, so work is begun between calls only.
             Op::Work(i, true) if self.calls[i].is_none() => {
                 let held = self.replicas[i].held().filter(|held| held.until > self.now);
-                self.busy[i] = self.busy[i].and(held.map_or(Buckets::NONE, |held| held.buckets.without(held.giving)));
+                let Some(held) = held else { return };
+                self.busy[i] = self.busy[i].and(held.buckets.without(held.giving));
+                for bucket in self.busy[i].also_in(held.buckets).iter() {
+                    self.works[i][bucket.index()] = held.until.max(self.works[i][bucket.index()]);
+                }
             }
+            Op::Need(i, lasts) => self.replicas[i].set_lasts(secs(lasts), self.now),
             Op::Begin(_) | Op::Work(_, true) => {}
-            Op::Work(i, false) => self.busy[i] = Buckets::NONE,
+            Op::Work(i, false) => (self.busy[i], self.works[i]) = (Buckets::NONE, [Duration::ZERO; 16]),
             Op::Restart(i) => {
-                (self.calls[i], self.busy[i]) = (None, Buckets::NONE);
-                self.replicas[i] = Candidacy::new(["a", "b", "c"][i], self.wall());
+                (self.calls[i], self.busy[i], self.works[i]) = (None, Buckets::NONE, [Duration::ZERO; 16]);
+                self.replicas[i] = Candidacy::new(["a", "b", "c"][i], self.wall(), secs([90, 40, 45][i]));
             }
             Op::Resign(i) => {
                 if self.calls[i].is_none() {
@@ -208,6 +221,10 @@ impl World {
                 return Err(format!("bucket {} has the holders {holders:?}", bucket.number()));
             }
             let Some(who) = holders.first().copied() else { continue };
+            let works = |other: &usize| *other != who && self.now < self.works[*other][bucket.index()];
+            if let Some(other) = (0..3).find(works) {
+                return Err(format!("bucket {} is held by {who}, while {other} works in it", bucket.number()));
+            }
             let epoch = self.replicas[who].held().map_or(0, |held| held.epoch);
             let (highest, of) = self.epochs[bucket.index()];
             if !self.is_deleted && (epoch < highest || (epoch == highest && who != of)) {
@@ -221,6 +238,7 @@ impl World {
     /// Lets every call be answered from here on, and checks that the buckets are divided evenly at last.
     fn settle(&mut self, seconds: u64) -> Result<(), String> {
         self.busy = vec![Buckets::NONE; 3];
+        self.works = vec![[Duration::ZERO; 16]; 3];
         let end = self.now + secs(seconds);
         while self.now < end {
             for who in 0..3 {

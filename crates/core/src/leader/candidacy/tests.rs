@@ -48,7 +48,7 @@ pub(super) fn count(c: &Candidacy) -> usize {
 }
 
 fn new(identity: &str) -> Candidacy {
-    Candidacy::new(identity, wall(1))
+    Candidacy::new(identity, wall(1), LASTS)
 }
 
 /// Acquires a Lease without a holder.
@@ -99,7 +99,7 @@ fn free_buckets_are_acquired_and_renewed() {
     c.on_write_result(&last, secs(118), secs(118), Wrote::Conflict);
     assert_eq!(c.resign(secs(118)), Some(Step::Read));
     let mut other = again.clone();
-    other.table.members.insert("b".into(), Member { started: wall(2), renewed: wall(2), epoch: 0 });
+    other.table.members.insert("b".into(), Member { started: wall(2), renewed: wall(2), epoch: 0, lasts: None });
     c.on_read(Some(stored(3, &other)), secs(118));
     let last = leaves(&mut c);
     assert_eq!((last.over.as_deref(), last.table.of(None)), (Some("3"), Buckets::ALL));
@@ -242,19 +242,19 @@ fn a_holder_without_a_table_keeps_all_buckets_until_its_lease_ends() {
 #[test]
 fn a_restarted_replica_takes_over_the_buckets_of_its_own_name_at_once() {
     let (_, seen) = holder("a");
-    let mut c = Candidacy::new("a", wall(2));
+    let mut c = Candidacy::new("a", wall(2), LASTS);
     c.on_read(Some(seen.clone()), secs(103));
     assert!(!c.decided());
     writes(&mut c, 2, secs(103));
     assert_eq!((count(&c), c.held().unwrap().epoch), (16, 2));
     // Another process with the same name has started.
-    let mut other = Candidacy::new("a", wall(3));
+    let mut other = Candidacy::new("a", wall(3), LASTS);
     other.on_read(Some(stored(2, &write(&mut c.clone(), secs(113)))), secs(113));
     let replaced = writes(&mut other, 3, secs(113));
     c.on_watch_event(Some(replaced), secs(113));
     assert!(c.held().is_none());
     assert_eq!(c.next(secs(113), wall(4), Buckets::ALL), Step::Wait(secs(191)));
-    let mut old = Candidacy::new("a", wall(3));
+    let mut old = Candidacy::new("a", wall(3), LASTS);
     old.on_read(Some(whole(5, "a", 7)), secs(9));
     writes(&mut old, 6, secs(9));
     assert_eq!((count(&old), old.held().unwrap().epoch), (16, 8), "it did not divide the work");
