@@ -189,10 +189,16 @@ impl Engine {
         }
     }
 
+    /// Handles the deletion of an object. If its lane contains another object of this name, or a delivery without an object, that one stays:
+    /// it has replaced the deleted object, or it is about to.
     fn has_gone(&mut self, id: &ObjectName, uid: String, now: Now) {
         self.forget_origin(id, &uid);
+        let known = self.lanes.find(id).and_then(|(key, place)| self.lanes.get(key)?.lane.get(place));
+        let is_other = known.is_some_and(|known| known.uid != uid);
         self.initial_sync.record_deletion(uid, now.mono);
-        self.deleted(id, now);
+        if !is_other {
+            self.deleted(id, now);
+        }
     }
 
     /// Ends the list of a source. Deliveries that it does not contain are read live, because they may have been recorded after the list was

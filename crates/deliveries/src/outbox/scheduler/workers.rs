@@ -249,10 +249,13 @@ impl Engine {
         let stale = slot.stale.take();
         let settled = slot.lane.done(worked.after).is_some();
         self.written(record, !settled && !worked.gone, now);
-        // A user deleted the delivery while it was in progress, and there was nothing to write for it.
-        let deleted = !settled && self.lanes.find(&record.id).is_none();
+        // A user deleted the delivery while it was in progress, and there was nothing to write for it. Or its object was deleted before the
+        // answer to the create.
+        let is_known = self.lanes.find(&record.id).is_some();
+        let deleted = !settled && (!is_known || self.initial_sync.was_deleted(&record.uid));
         if deleted && let Some(slot) = self.lanes.get_mut(key) {
             slot.lane.remove(Place::from(&*record.spec));
+            self.lanes.settled(&record.id);
         }
         let trouble = if settled || deleted { None } else { trouble(record) };
         self.parts.delivery_index.trouble(key, trouble);

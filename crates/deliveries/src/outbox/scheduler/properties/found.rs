@@ -1,6 +1,7 @@
 //! Histories that were wrong once. Each stays here after its cause is removed.
 
-use super::Step::{Calm, Change, End, HandOver, Redeliver, Stop, Watch};
+use super::Step::{Calm, Change, Command, Dispatch, End, Forge, HandOver, Redeliver, Stop, Watch};
+use super::server::Forged;
 use super::{Step, World, base, notification, try_one};
 
 /// A user requests a redelivery before the engine learns that the outcome is written.
@@ -24,14 +25,31 @@ const ASKED_BEFORE_THE_ANSWER: &[Step] = &[
 const REDELIVERED_AT_A_HANDOVER: &[Step] =
     &[Change(0), Change(0), Calm(3), Calm(3), Watch(false), Redeliver(32), Watch(false), HandOver, Stop, Calm(1)];
 
+/// A direct attempt fails, and its create replaces a foreign object of its name. The deletion of that object does not remove the delivery.
+const REPLACED_BY_A_DIRECT_ATTEMPT: &[Step] = &[
+    Change(0),
+    Calm(1),
+    Calm(3),
+    Forge(5, Forged { is_right: false, is_settled: false }),
+    Change(0),
+    Calm(2),
+    Change(0),
+    Dispatch,
+    Command,
+    End(false, 0, 54),
+    End(false, 0, 15),
+];
+
 #[test]
 fn histories_that_were_wrong_once_are_right() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let _entered = runtime.enter();
     let (base, settings) = (base(), notification("n1"));
-    for (name, steps) in
-        [("asked before the answer", ASKED_BEFORE_THE_ANSWER), ("redelivered at a handover", REDELIVERED_AT_A_HANDOVER)]
-    {
+    for (name, steps) in [
+        ("asked before the answer", ASKED_BEFORE_THE_ANSWER),
+        ("redelivered at a handover", REDELIVERED_AT_A_HANDOVER),
+        ("replaced by a direct attempt", REPLACED_BY_A_DIRECT_ATTEMPT),
+    ] {
         let mut world = World::new(&base, &settings, None);
         try_one(&mut world, steps).unwrap_or_else(|error| panic!("{name}: {error}"));
     }
