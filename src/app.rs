@@ -32,7 +32,7 @@ pub use page::page;
 use part::{Part, first_ended};
 use process::Process;
 use relaybook_deliveries::dispatch::{self, Given};
-use relaybook_deliveries::outbox::{self, DeliveryIndex, Direct, Journal, Limits, Parts, PipelineIndex, TestsKept};
+use relaybook_deliveries::outbox::{self, DeliveryIndex, Journal, Limits, Parts, PipelineIndex, TestsKept};
 use relaybook_egress::{SecretWatches, Sender};
 use relaybook_pipelines::pipeline;
 use relaybook_runtime::limiter::NamespaceLimiter;
@@ -222,7 +222,6 @@ fn start_dispatch(process: &Process, common: Common, part: &mut Part) -> Result<
         page_url: options.page.url.clone(),
         metrics: metrics.clone(),
         tracer: process.tracer.clone(),
-        direct: Direct::default(),
         tests_kept: TestsKept::default(),
         outcomes: NamespaceLimiter::new(OUTCOMES),
         failures: NamespaceLimiter::new(FAILURES),

@@ -23,7 +23,14 @@ const IMPURE: &[(&[&str], &str)] = &[
     (&["kube::config", "kube::discovery", "kube::runtime"], "the API server"),
     (&["net::TcpListener", "net::TcpStream", "net::ToSocketAddrs", "net::UdpSocket"], "the network"),
     (&["std::env", "std::fs", "std::process", "std::thread"], "the operating system"),
-    (&["fastrand"], "random numbers; pass them"),
+    (
+        &["fastrand::Rng::new", "fastrand::bool", "fastrand::f64", "fastrand::u64"],
+        "random numbers; pass them, or a generator",
+    ),
+    (
+        &["fastrand::choice", "fastrand::shuffle", "fastrand::u16", "fastrand::u32", "fastrand::usize"],
+        "random numbers; pass them, or a generator",
+    ),
     (&["Instant::now", "SystemTime::now", "Time::now", "Timestamp::now", "Zoned::now"], "a clock; pass `now`"),
     (&["relaybook_api::now", "relaybook_api::since_boot"], "a clock; pass `now`"),
 ];

@@ -3,7 +3,7 @@
 //!
 //! In: a rendered [`Outgoing`], which refers to its Secrets and never contains them; the egress [`Policy`]; a set of Secrets to
 //! watch ([`SecretWatches`]). A [`ForgeRequest`] is the same for a forge or its Git server, whose whole [`Answer`] is needed.
-//! Out: an [`Attempt`], and what it means ([`classify()`]); [`Sender::origin`], which lanes to one receiver share;
+//! Out: an [`Attempt`], and what it means ([`classify()`]); [`Receivers::origin`], which lanes to one receiver share;
 //! [`Secrets::check`] for the Ready condition; [`Secrets::changes`] for components that wait for a Secret. In addition, an
 //! [`Exporter`] sends spans to a [`Collector`], and [`Secrets::is_signed`] says whether a request has a signature with a key of a Secret.
 //!
@@ -38,7 +38,7 @@ pub use otlp::collector::{Collector, CollectorError};
 pub use otlp::export::Exporter;
 pub use request::forge::{Answer, ForgeRequest, Login, Unanswered};
 pub use request::outgoing::{Destination, Outgoing};
-pub use request::sender::Sender;
+pub use request::sender::{Receivers, Sender};
 pub use secrets::Secrets;
 pub use secrets::changes::Changes;
 pub use secrets::redact::Hidden;

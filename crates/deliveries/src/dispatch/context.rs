@@ -239,8 +239,10 @@ impl Context {
     /// Drops the data of deleted pipelines and notifications. A reconcile that was running at the deletion may have stored the data again.
     /// Returns the number of remaining entries.
     pub(super) fn tidy(&self) -> usize {
-        let pipelines = |uid: &str| self.deliveries.pipeline_index.pipeline(uid).is_some();
         let uids = self.config.uids();
+        // The maps are locked while they ask, so the pipeline index is locked before them.
+        let known = self.deliveries.pipeline_index.read();
+        let pipelines = |uid: &str| known.pipeline(uid).is_some();
         let notifications = |uid: &str| uids.contains(uid);
         self.refused.tidy(pipelines);
         self.deliveries.delivery_index.tidy(pipelines);

@@ -4,13 +4,12 @@
 //! [`PipelineIndex`]; notices of changes, through [`Deliveries::check`]. Out: requests (by `egress`), outcomes (by the [journal](Journal)),
 //! counts and times (in the [`DeliveryIndex`]), and notes about deliveries that need a user's attention.
 //!
-//! The path of a delivery: it is offered to the [`scheduler`] for a direct attempt ([`direct`]), or [`store`] stores it as pending first.
-//! [`scheduler`] takes it from its [`lane`] in order. [`send_gate`] decides whether it can be sent. `attempt` sends it and stores the
-//! result. After a direct attempt, that write also records the delivery.
+//! The path of a delivery: it is offered to the [`scheduler`] for a direct attempt, or [`store`] stores it as pending first. [`scheduler`] takes
+//! it from its [`lane`] in order, sends it, and writes the result. [`send_gate`] decides whether it can be sent, and `attempt` what the response
+//! means. After a direct attempt, the write of the result also records the delivery.
 
 mod attempt;
 mod audit_log;
-pub mod direct;
 pub mod lane;
 pub mod record;
 pub mod scheduler;
@@ -30,14 +29,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub use attempt::work::Parts;
-pub use direct::Direct;
-use direct::{Answer, Offer};
 pub use lane::parked::{Park, Parked};
 use record::LaneKey;
 pub use record::Record;
 use relaybook_api::{DeliverySpec, ObjectName};
 pub use relaybook_settings::config::snapshot::{Applied, Based, EffectiveClusterWide, Layered, Overridden};
+pub use scheduler::parts::Parts;
 pub use scheduler::work_queue::WorkQueue;
 pub use send_gate::index::{PipelineFacts, PipelineIndex};
 pub use send_gate::live_check::gone_notifications;
@@ -92,11 +89,30 @@ pub struct ToRecord {
 /// Commands for the engine.
 #[derive(Debug)]
 enum Command {
+    /// The dispatcher has recorded these.
     Recorded(Vec<Record>),
-    Offer(Offer),
+    /// Send this delivery, and record it with its outcome. If it may have been recorded elsewhere, only say whether it is being sent there.
+    Offer(New),
+    /// Check these lanes again.
     Check(Scope),
     /// Answer when nothing of the pipeline with this uid is in progress. No more is started.
-    Drain(String, oneshot::Sender<()>),
+    Drain(String),
+}
+
+/// A command, with the sender of its answer, if one is awaited.
+type Message = (Command, Option<oneshot::Sender<Answer>>);
+
+/// The answer to a command.
+#[derive(Debug)]
+enum Answer {
+    /// The delivery is recorded, with or without an outcome. The engine knows it.
+    Recorded,
+    /// The engine does not attempt it now. The dispatcher has to record it first.
+    Declined,
+    /// The delivery could not be recorded. Its lane in the engine keeps it, and it can be offered again.
+    Failed(JournalError),
+    /// Nothing of the pipeline is in progress.
+    Drained,
 }
 
 /// A delivery that needs a user's attention: parked, or blocked by something that only a user can fix.
@@ -127,7 +143,7 @@ struct Started {
 /// The handle of the engine; cheap to clone.
 #[derive(Clone)]
 pub struct Deliveries {
-    commands: mpsc::Sender<Command>,
+    commands: mpsc::Sender<Message>,
     loaded: watch::Receiver<Option<u64>>,
     parts: Parts,
     /// What is known of all deliveries.
@@ -160,13 +176,11 @@ impl Deliveries {
     async fn record_lane(&self, lane: Vec<New>) -> (usize, Option<JournalError>) {
         let (mut recorded, mut created, mut failed, mut offers) = (0, Vec::new(), None, true);
         for new in lane {
-            let answer = match self.attempted_elsewhere(&new) {
-                Some(answered) => answered.await.unwrap_or(Answer::Failed(JournalError::Timeout)),
-                None if offers => self.offer(&new).await,
-                None => Answer::Declined,
-            };
+            // One that may be recorded elsewhere may be in progress there.
+            let asks = offers || new.elsewhere.is_some();
+            let answer = if asks { self.ask(Command::Offer(new.clone())).await } else { Answer::Declined };
             let result = match answer {
-                Answer::Recorded => Ok(()),
+                Answer::Recorded | Answer::Drained => Ok(()),
                 Answer::Failed(error) => Err(error),
                 Answer::Declined => {
                     offers = false;
@@ -183,30 +197,15 @@ impl Deliveries {
         self.delivery_index.recorded(&created);
         if !created.is_empty() {
             // A closed channel means that the engine has stopped. The records are found at the next start.
-            let _ = self.commands.send(Command::Recorded(created)).await;
+            let _ = self.commands.send((Command::Recorded(created), None)).await;
         }
         (recorded, failed)
     }
 
-    /// Returns what will be the answer, if the delivery is being attempted in another namespace, where it is then recorded.
-    fn attempted_elsewhere(&self, new: &New) -> Option<oneshot::Receiver<Answer>> {
-        let id = ObjectName::new(new.elsewhere.clone()?, record::name(&new.spec));
+    /// Gives the engine a command, and waits for its answer.
+    async fn ask(&self, command: Command) -> Answer {
         let (answer, answered) = oneshot::channel();
-        self.parts.direct.contains(&id).then(|| {
-            self.parts.direct.ask_again(&id, answer);
-            answered
-        })
-    }
-
-    /// Offers a delivery to the engine, and waits until it is recorded, or declined.
-    async fn offer(&self, new: &New) -> Answer {
-        // It may be recorded elsewhere already. Then nothing is sent before the dispatcher has looked there.
-        if new.elsewhere.is_some() {
-            return Answer::Declined;
-        }
-        let (answer, answered) = oneshot::channel();
-        let offer = Offer { namespace: new.namespace.clone(), spec: new.spec.clone(), answer };
-        if self.commands.send(Command::Offer(offer)).await.is_err() {
+        if self.commands.send((command, Some(answer))).await.is_err() {
             return Answer::Declined;
         }
         // No answer means that the engine has stopped. The next process derives the delivery again.
@@ -243,9 +242,7 @@ impl Deliveries {
     /// Waits until no request and no write for a pipeline is in progress. It must not be ours any more, so that none is started. Returns `false`
     /// if the engine has ended.
     pub async fn drained(&self, pipeline_uid: &str) -> bool {
-        let (answer, answered) = oneshot::channel();
-        let sent = self.commands.send(Command::Drain(pipeline_uid.to_owned(), answer)).await;
-        sent.is_ok() && answered.await.is_ok()
+        matches!(self.ask(Command::Drain(pipeline_uid.to_owned())).await, Answer::Drained)
     }
 
     /// Waits until the engine has ended. After that, nothing is sent or written.
@@ -255,7 +252,7 @@ impl Deliveries {
 
     /// Makes the engine check lanes again, because something that they depend on has changed.
     pub async fn check(&self, scope: Scope) {
-        let _ = self.commands.send(Command::Check(scope)).await;
+        let _ = self.commands.send((Command::Check(scope), None)).await;
     }
 }
 

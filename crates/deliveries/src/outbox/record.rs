@@ -105,6 +105,14 @@ impl Record {
         self.spec.error.as_deref().filter(|_| !self.again)
     }
 
+    /// Takes over the identity of the object that now records this delivery.
+    pub(super) fn adopt(&mut self, stored: &Self) {
+        self.uid.clone_from(&stored.uid);
+        self.version.clone_from(&stored.version);
+        self.recorded = stored.recorded;
+        self.asked.clone_from(&stored.asked);
+    }
+
     /// Copies the values that are not stored from an older copy.
     pub fn copy_local_state_from(&mut self, known: &Self) {
         self.not_found = known.not_found;

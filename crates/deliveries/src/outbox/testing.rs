@@ -5,7 +5,6 @@ use std::sync::Arc;
 use kube::Client;
 use tokio::runtime::Handle;
 
-use super::direct::Direct;
 use super::record::{Record, name};
 use super::send_gate::index::PipelineIndex;
 use super::store::delivery_index::DeliveryIndex;
@@ -69,7 +68,6 @@ pub(crate) fn parts(client: Client) -> Parts {
         page_url: None,
         metrics,
         tracer: Tracer::default(),
-        direct: Direct::default(),
         tests_kept: TestsKept::default(),
         outcomes: NamespaceLimiter::new(1),
         failures: NamespaceLimiter::new(1),

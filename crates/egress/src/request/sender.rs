@@ -47,6 +47,29 @@ pub struct Sender {
     pub(super) metrics: Metrics,
 }
 
+/// Knows the origins of receivers, also of those whose URL is in a Secret.
+#[derive(Clone, Copy, Debug)]
+pub struct Receivers<'a> {
+    secrets: &'a Secrets,
+    origins: &'a Origins,
+}
+
+impl Receivers<'_> {
+    /// Returns a key that is the same for all destinations at one receiver. It depends on scheme, host and port, and is the same for a
+    /// literal URL and for the value of a Secret. It does not reveal the receiver, and each process has another key. The call costs one
+    /// parse and one hash, and never waits. It returns `None` while the Secret is unknown or contains no URL.
+    #[must_use]
+    pub fn origin(&self, destination: &Destination) -> Option<String> {
+        match destination {
+            Destination::Url(url) => Some(self.origins.key(url)),
+            Destination::Secret(key) => {
+                let contents = self.secrets.now(&key.secret()).ok()?;
+                Some(self.origins.key(&parsed_url(&contents, key).ok()?))
+            }
+        }
+    }
+}
+
 impl Sender {
     /// Creates a sender without a proxy, independent of the environment. It trusts the CA certificates of the system. Fails without a
     /// process-wide TLS provider, or without CA certificates.
@@ -75,18 +98,10 @@ impl Sender {
         Ok(Self { policy, secrets, clients, origins: Origins::new(provider)?, metrics })
     }
 
-    /// Returns a key that is the same for all destinations at one receiver. It depends on scheme, host and port, and is the same for a
-    /// literal URL and for the value of a Secret. It does not reveal the receiver, and each process has another key. The call costs one
-    /// parse and one hash, and never waits. It returns `None` while the Secret is unknown or contains no URL.
+    /// Returns what knows the origins of receivers.
     #[must_use]
-    pub fn origin(&self, destination: &Destination) -> Option<String> {
-        match destination {
-            Destination::Url(url) => Some(self.origins.key(url)),
-            Destination::Secret(key) => {
-                let contents = self.secrets.now(&key.secret()).ok()?;
-                Some(self.origins.key(&parsed_url(&contents, key).ok()?))
-            }
-        }
+    pub fn receivers(&self) -> Receivers<'_> {
+        Receivers { secrets: &self.secrets, origins: &self.origins }
     }
 
     /// Sends one request, and counts its result. The call ends at its timeout, independent of the receiver. If the process was suspended at

@@ -148,8 +148,8 @@ fn destinations_at_one_receiver_have_one_origin() {
     let name = key("").secret();
     let slot = secrets.add(name.clone());
     let sender = sender_with(Policy::default(), secrets.clone());
-    let hidden = |k: &str| sender.origin(&Destination::Secret(key(k)));
-    let open = |url: &str| sender.origin(&Destination::Url(url.parse().unwrap()));
+    let hidden = |k: &str| sender.receivers().origin(&Destination::Secret(key(k)));
+    let open = |url: &str| sender.receivers().origin(&Destination::Url(url.parse().unwrap()));
     assert_eq!(hidden("one"), None, "not read yet");
     secrets.put(&name, &slot, None);
     assert_eq!(hidden("one"), None, "does not exist");

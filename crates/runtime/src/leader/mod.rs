@@ -127,14 +127,16 @@ impl Lease {
         self.view.borrow().buckets
     }
 
+    /// Returns what it allows now.
+    #[must_use]
+    pub fn look(&self) -> LeaseView<'_> {
+        LeaseView { view: *self.view.borrow(), lease: self }
+    }
+
     /// Whether work on the object with this uid can be started here. `allows` must be checked as well.
     #[must_use]
     pub fn owns(&self, uid: &str) -> bool {
-        let view = *self.view.borrow();
-        let of_shard = |term: LeadershipTerm| {
-            !self.sharding.is_used() || self.assigned.allows(uid, term.number, self.sharding.id.is_empty())
-        };
-        view.buckets.contains(Bucket::of(uid)) && view.term.is_some_and(of_shard)
+        self.look().owns(uid)
     }
 
     /// Returns the shard of this process, and all shards.
@@ -184,13 +186,7 @@ impl Lease {
     /// Whether this replica does the work that belongs to no single object. Of all shards, the one without an ID does it.
     #[must_use]
     pub fn owns_common(&self) -> bool {
-        self.sharding.id.is_empty() && self.buckets().contains(Bucket::COMMON)
-    }
-
-    /// Returns which part of some objects is ours: how many of them, and of how many.
-    #[must_use]
-    pub fn part<'a>(&self, uids: impl Iterator<Item = &'a str>) -> (usize, usize) {
-        uids.fold((0, 0), |(ours, all), uid| (ours + usize::from(self.owns(uid)), all + 1))
+        self.look().owns_common()
     }
 
     /// Whether the bucket of an object has been ours without interruption since the term with this number.
@@ -221,17 +217,7 @@ impl Lease {
     /// Whether an action in one of our buckets may start that takes at most this long.
     #[must_use]
     pub fn allows(&self, duration: Duration) -> bool {
-        self.until(duration, Duration::ZERO).is_some()
-    }
-
-    /// Returns when an action that starts now must end: after `takes`, by [`since_boot`]. `None`: it may not start, because the membership does
-    /// not last for it and for what follows within `after`. If no renewal lasts so long, the next ones do, for a while. The clock is read once, so a process that is frozen afterwards does not extend the
-    /// action.
-    #[must_use]
-    pub fn until(&self, takes: Duration, after: Duration) -> Option<Duration> {
-        let (view, now) = (*self.view.borrow(), since_boot());
-        self.needs.ask(takes + after, now);
-        (view.term.is_some() && now + takes + after + MARGIN < view.until).then_some(now + takes)
+        self.look().until(duration, Duration::ZERO, since_boot()).is_some()
     }
 
     /// Waits until an action may start that takes at most this long. Returns `false` if the term ends first.
@@ -298,6 +284,63 @@ impl Lease {
     /// both cases our epoch is raised above it. If the bucket is not ours any more, the next write detects that.
     pub fn raise(&self, above: i32) {
         self.above.send_if_modified(|known| std::mem::replace(known, above.max(*known)) < above);
+    }
+}
+
+/// What a Lease allows, as its keeper had published it at one moment. Which shard handles an object is read at each question.
+#[derive(Clone, Copy, Debug)]
+pub struct LeaseView<'a> {
+    view: View,
+    lease: &'a Lease,
+}
+
+impl LeaseView<'_> {
+    /// Returns the term. `None`: this replica holds no bucket.
+    #[must_use]
+    pub fn term(&self) -> Option<LeadershipTerm> {
+        self.view.term
+    }
+
+    /// Returns the buckets in which this replica can start work.
+    #[must_use]
+    pub fn buckets(&self) -> Buckets {
+        self.view.buckets
+    }
+
+    /// Whether work on the object with this uid can be started here. `until` must be checked as well.
+    #[must_use]
+    pub fn owns(&self, uid: &str) -> bool {
+        let Lease { sharding, assigned, .. } = self.lease;
+        let of_shard =
+            |term: LeadershipTerm| !sharding.is_used() || assigned.allows(uid, term.number, sharding.id.is_empty());
+        self.view.buckets.contains(Bucket::of(uid)) && self.view.term.is_some_and(of_shard)
+    }
+
+    /// Whether this replica does the work that belongs to no single object.
+    #[must_use]
+    pub fn owns_common(&self) -> bool {
+        self.lease.sharding.id.is_empty() && self.view.buckets.contains(Bucket::COMMON)
+    }
+
+    /// Whether no other replica and no other shard has a part of the work.
+    #[must_use]
+    pub fn owns_all(&self) -> bool {
+        self.view.buckets == Buckets::ALL && self.lease.sharding.all.is_empty()
+    }
+
+    /// Returns which part of some objects is ours: how many of them, and of how many.
+    #[must_use]
+    pub fn part<'u>(&self, uids: impl Iterator<Item = &'u str>) -> (usize, usize) {
+        uids.fold((0, 0), |(ours, all), uid| (ours + usize::from(self.owns(uid)), all + 1))
+    }
+
+    /// Returns when an action that starts now must end: after `takes`, by [`since_boot`]. `None`: it may not start, because the membership does
+    /// not last for it and for what follows within `after`. If no renewal lasts so long, the next ones do, for a while. `boot`: the time since
+    /// boot, read once. So a process that is frozen afterwards does not extend the action.
+    #[must_use]
+    pub fn until(&self, takes: Duration, after: Duration, boot: Duration) -> Option<Duration> {
+        self.lease.needs.ask(takes + after, boot);
+        (self.view.term.is_some() && boot + takes + after + MARGIN < self.view.until).then_some(boot + takes)
     }
 }
 
@@ -379,7 +422,7 @@ mod tests {
         lease.assign("u", false, 0);
         other.assign("u", true, 0);
         assert!(!lease.owns("u") && lease.begin("u").is_none() && other.owns("u"));
-        assert_eq!(lease.part(["u", "v"].into_iter()), (1, 2));
+        assert_eq!(lease.look().part(["u", "v"].into_iter()), (1, 2));
         lease.assign("u", true, 7);
         assert_eq!((lease.owns("u"), *lease.came.borrow()), (false, (1, 7)), "the next term begins first");
         publish.send_replace(view(2, Buckets::ALL));

@@ -1,9 +1,8 @@
-//! The work on one delivery, from the time when the lane starts it until the outcome is stored.
+//! The work on one delivery: its request, and what the response means. Pure.
 //!
-//! In: a record and an effective notification. Out: the request ([`request`]), what its response means for the delivery ([`decide`]), and
-//! the status that was written ([`mod@write`]).
+//! In: a record, an effective notification, the end of an attempt. Out: the request ([`request`]), what its response means for the delivery
+//! ([`decide`]), and what has to be written ([`decided`]).
 
 pub(super) mod decide;
+pub(super) mod decided;
 pub(super) mod request;
-pub(super) mod work;
-pub(super) mod write;

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::admission::{Admission, Foreign, Undecided};
-use super::effect::{Effect, Now, Task};
+use super::effect::{Effect, Facts, Now, Task};
 use super::engine::Engine;
 use crate::outbox::lane::redeliver::wanted;
 use crate::outbox::record::{LaneKey, Record};
@@ -27,44 +27,43 @@ const REPORT: Duration = Duration::from_mins(1);
 
 impl Engine {
     /// Returns the leadership term, if this replica is the leader and everything was listed in that term.
-    fn term(&self) -> Option<u64> {
-        self.acting().then(|| self.initial_sync.term()).flatten()
+    fn term(&self, facts: &Facts<'_>) -> Option<u64> {
+        self.acting(facts).then(|| self.initial_sync.term()).flatten()
     }
 
     /// Returns whether the origin of all listed Deliveries was determined in this term.
-    pub(crate) fn is_judged(&self) -> bool {
-        self.term().is_some_and(|term| self.admission.term == Some(term))
+    pub(crate) fn is_judged(&self, facts: &Facts<'_>) -> bool {
+        self.term(facts).is_some_and(|term| self.admission.term == Some(term))
     }
 
     /// Determines the origin of the listed Deliveries, once in each term.
-    pub(crate) fn judge_listed(&mut self, now: Now) {
-        let Some(term) = self.term().filter(|term| self.admission.term != Some(*term)) else { return };
+    pub(crate) fn judge_listed(&mut self, facts: &Facts<'_>, now: Now) {
+        let Some(term) = self.term(facts).filter(|term| self.admission.term != Some(*term)) else { return };
         self.admission = Admission { term: Some(term), ..Admission::default() };
         self.drop_unrecorded(|_| true);
-        let pipelines = self.parts.pipeline_index.clone();
-        self.parts.delivery_index.doubt(|pipeline| pipelines.recorded_until(pipeline));
-        let ours = self.lanes.iter().filter(|(key, _)| self.is_ours(&key.pipeline));
+        facts.delivery_index.doubt(|pipeline| facts.pipelines.recorded_until(pipeline));
+        let ours = self.lanes.iter().filter(|(key, _)| facts.is_ours(&key.pipeline));
         let pending: Vec<Record> = ours.flat_map(|(_, slot)| slot.lane.iter().map(|(_, r)| r.clone())).collect();
         for record in pending.into_iter().filter(Record::is_recorded) {
-            if self.admit(&record, Sight::Listed, now) {
-                self.parts.delivery_index.prove(&record, self.admission.proven.contains(&record.uid));
+            if self.admit(&record, Sight::Listed, facts, now) {
+                facts.delivery_index.prove(&record, self.admission.proven.contains(&record.uid));
             } else {
-                self.remove_from_lane(&record.id);
+                self.remove_from_lane(&record.id, facts);
             }
         }
         for key in self.lanes.keys(|_| true) {
-            self.check(&key, now);
+            self.check(&key, facts, now);
         }
-        self.reopen(now);
+        self.reopen(facts, now);
     }
 
     /// Decides whether a Delivery gets a lane. Queues foreign Deliveries for deletion.
-    pub(crate) fn admit(&mut self, record: &Record, sight: Sight, now: Now) -> bool {
+    pub(crate) fn admit(&mut self, record: &Record, sight: Sight, facts: &Facts<'_>, now: Now) -> bool {
         let uid = &record.uid;
         if self.admission.proven.contains(uid) {
             return true;
         }
-        if sight == Sight::Watched && self.parts.delivery_index.is_own(uid) {
+        if sight == Sight::Watched && facts.delivery_index.is_own(uid) {
             // The dispatcher passes it to the engine together with earlier ones, so that the lane gets them in order. Or the engine has
             // created it with its outcome, and has not processed the answer yet.
             if wanted(record).is_some() && self.admission.undecided.len() < MOST {
@@ -72,7 +71,7 @@ impl Engine {
             }
             return false;
         }
-        match judge(record, &self.parts.pipeline_index.known_of(&record.spec), sight) {
+        match judge(record, &facts.pipelines.known_of(&record.spec), sight) {
             Origin::Recorded => {
                 self.admission.unproven.remove(uid);
                 self.admission.proven.insert(uid.clone())
@@ -86,20 +85,20 @@ impl Engine {
                 self.admission.undecided.insert(record.id.clone(), Undecided::of(record));
                 false
             }
-            Origin::Undecided => self.refuse(record, "TooMany", now),
-            Origin::Foreign(why) => self.refuse(record, why, now),
+            Origin::Undecided => self.refuse(record, "TooMany", facts, now),
+            Origin::Foreign(why) => self.refuse(record, why, facts, now),
         }
     }
 
     /// Returns whether a settled Delivery was listed, or was recorded by this process.
-    pub(crate) fn is_known(&self, record: &Record) -> bool {
-        self.admission.proven.contains(&record.uid) || self.parts.delivery_index.contains(&record.id)
+    pub(crate) fn is_known(&self, record: &Record, facts: &Facts<'_>) -> bool {
+        self.admission.proven.contains(&record.uid) || facts.delivery_index.contains(&record.id)
     }
 
     /// Marks a proven Delivery in the delivery index, so that the dispatcher does not record it again.
-    pub(crate) fn say_proven(&self, record: &Record) {
+    pub(crate) fn say_proven(&self, record: &Record, facts: &Facts<'_>) {
         if self.admission.proven.contains(&record.uid) {
-            self.parts.delivery_index.prove(record, true);
+            facts.delivery_index.prove(record, true);
         }
     }
 
@@ -109,15 +108,15 @@ impl Engine {
     }
 
     /// Accepts a Delivery that the dispatcher has recorded.
-    pub(crate) fn recorded(&mut self, record: Record, now: Now) {
-        self.prove(&record);
+    pub(crate) fn recorded(&mut self, record: Record, facts: &Facts<'_>, now: Now) {
+        self.prove(&record, facts);
         self.take_object(&record);
-        self.seen(record, now);
+        self.seen(record, facts, now);
     }
 
     /// Notes that this process has recorded a Delivery.
-    pub(crate) fn prove(&mut self, record: &Record) {
-        let _ = self.parts.delivery_index.take_own(&record.uid);
+    pub(crate) fn prove(&mut self, record: &Record, facts: &Facts<'_>) {
+        let _ = facts.delivery_index.take_own(&record.uid);
         self.admission.proven.insert(record.uid.clone());
         self.admission.unproven.remove(&record.uid);
         let asked = self.admission.undecided.remove(&record.id).and_then(|undecided| undecided.asked);
@@ -127,63 +126,72 @@ impl Engine {
     }
 
     /// Determines the origin of the heads of a lane whose pipeline was not known before. Removes those that Relaybook did not record.
-    pub(crate) fn prove_head(&mut self, key: &LaneKey, now: Now) {
+    pub(crate) fn prove_head(&mut self, key: &LaneKey, facts: &Facts<'_>, now: Now) {
         let mut is_changed = false;
         while let Some(head) = self.lanes.head(key).cloned() {
             let Some(sight) = self.admission.unproven.get(&head.uid).copied() else { break };
-            if self.admit(&head, sight, now) {
-                self.say_proven(&head);
+            if self.admit(&head, sight, facts, now) {
+                self.say_proven(&head, facts);
                 break;
             }
-            self.remove_from_lane(&head.id);
+            self.remove_from_lane(&head.id, facts);
             is_changed = true;
         }
         if is_changed {
             for other in self.lanes.waiting_for(key) {
-                self.changed(&other, false, now);
+                self.changed(&other, false, facts, now);
             }
         }
     }
 
-    fn remove_from_lane(&mut self, id: &ObjectName) {
-        self.parts.delivery_index.forget(id);
+    fn remove_from_lane(&mut self, id: &ObjectName, facts: &Facts<'_>) {
+        facts.delivery_index.forget(id);
         self.lanes.remove(id);
     }
 
-    fn refuse(&mut self, record: &Record, why: &'static str, now: Now) -> bool {
+    fn refuse(&mut self, record: &Record, why: &'static str, facts: &Facts<'_>, now: Now) -> bool {
         self.admission.unproven.remove(&record.uid);
         self.admission.undecided.remove(&record.id);
         self.report(&record.id, &record.spec.pipeline_ref.name, why, now);
-        self.expel(record.id.clone(), version(Some(&record.version)), &record.spec.pipeline_ref.uid, now);
+        self.expel(record.id.clone(), version(Some(&record.version)), &record.spec.pipeline_ref.uid, facts, now);
         false
     }
 
-    fn expel(&mut self, id: ObjectName, version: u64, pipeline: &str, now: Now) {
+    fn expel(&mut self, id: ObjectName, version: u64, pipeline: &str, facts: &Facts<'_>, now: Now) {
         if self.admission.foreign.len() < MOST {
             let foreign = Foreign { version, pipeline: pipeline.to_owned(), not_before: now.mono };
             self.admission.foreign.insert(id, foreign);
         }
-        self.expel_next(now);
+        self.expel_next(facts, now);
     }
 
     /// Starts deletions of foreign Deliveries, a few at a time. This continues during shutdown, because the next process knows less about
     /// them.
-    fn expel_next(&mut self, now: Now) {
+    fn expel_next(&mut self, facts: &Facts<'_>, now: Now) {
         // A replica that was paused can see what the next leader has recorded before it learns that it is not the leader any more.
-        while self.admission.deleting.len() < DELETIONS && self.acting() && self.parts.lease.allows(DEADLINE) {
+        while self.admission.deleting.len() < DELETIONS && self.acting(facts) && facts.allows(DEADLINE, now) {
             let due = self.admission.foreign.iter().find(|(_, foreign)| foreign.not_before <= now.mono);
             let Some(id) = due.map(|(id, _)| id.clone()) else { return };
             let Some(foreign) = self.admission.foreign.remove(&id) else { return };
             // Another replica decides about it now.
-            let Some(busy) = self.parts.lease.begin(&foreign.pipeline) else { continue };
+            if !facts.is_ours(&foreign.pipeline) {
+                continue;
+            }
             self.begin_beside(&foreign.pipeline);
             self.admission.deleting.insert(id.clone());
-            self.start(Task::Expel { id, foreign, busy });
+            self.start(Task::Expel { id, foreign });
         }
     }
 
     /// Handles the result of a deletion. A failed deletion is retried after a pause.
-    pub(crate) fn expelled(&mut self, id: ObjectName, foreign: Foreign, failed: Option<String>, now: Now) {
+    pub(crate) fn on_expelled(
+        &mut self,
+        id: ObjectName,
+        foreign: Foreign,
+        failed: Option<String>,
+        facts: &Facts<'_>,
+        now: Now,
+    ) {
         self.admission.deleting.remove(&id);
         self.end_beside(&foreign.pipeline);
         if let Some(error) = failed {
@@ -191,18 +199,18 @@ impl Engine {
             let foreign = Foreign { not_before: now.mono + REST, ..foreign };
             self.admission.foreign.entry(id).or_insert(foreign);
         }
-        self.expel_next(now);
+        self.expel_next(facts, now);
     }
 
     /// Checks undecided Deliveries. A Delivery is foreign if the cursor has passed its change without recording it, or if its pipeline is
     /// gone.
-    pub(crate) fn settle_undecided(&mut self, now: Now) {
-        if !self.is_judged() {
+    pub(crate) fn settle_undecided(&mut self, facts: &Facts<'_>, now: Now) {
+        if !self.is_judged(facts) {
             return;
         }
-        let cursors = self.parts.pipeline_index.cursors();
+        let cursors = facts.pipelines.cursors();
         let is_passed = |u: &Undecided| {
-            if self.parts.delivery_index.is_own(&u.uid) {
+            if facts.delivery_index.is_own(&u.uid) {
                 return false;
             }
             let Some(cursors) = cursors.get(&u.pipeline) else { return true };
@@ -215,21 +223,21 @@ impl Engine {
             let Some(undecided) = self.admission.undecided.remove(&id) else { continue };
             if !self.admission.proven.contains(&undecided.uid) {
                 self.report(&id, &undecided.pipeline_name, "NotRecorded", now);
-                self.expel(id, undecided.version, &undecided.pipeline, now);
+                self.expel(id, undecided.version, &undecided.pipeline, facts, now);
             }
         }
         self.admission.reported.retain(|_, at| now.mono.duration_since(*at) < REPORT);
-        self.expel_next(now);
+        self.expel_next(facts, now);
     }
 
     /// Removes what is known about the origin of an object that is gone.
-    pub(crate) fn forget_origin(&mut self, id: &ObjectName, uid: &str) {
+    pub(crate) fn forget_origin(&mut self, id: &ObjectName, uid: &str, facts: &Facts<'_>) {
         self.admission.proven.remove(uid);
         self.admission.unproven.remove(uid);
         self.admission.undecided.remove(id);
         self.admission.foreign.remove(id);
-        self.parts.tests_kept.gone(id);
-        let _ = self.parts.delivery_index.take_own(uid);
+        facts.tests_kept.gone(id);
+        let _ = facts.delivery_index.take_own(uid);
     }
 
     /// Reports that a foreign Delivery is deleted. Logs that at most once a minute for each namespace.

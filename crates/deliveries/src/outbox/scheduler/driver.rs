@@ -1,27 +1,29 @@
 //! Runs the engine: carries out its effects, and gives it what happens. It decides nothing about deliveries.
 //!
-//! In: commands, events of the watches, ends of tasks, the clocks. Out: requests, reads and writes, in separate tasks; metrics, audit
-//! lines, spans, and notes for the reporter. All effects of a turn are carried out, in their order, before the next input is awaited.
+//! In: commands, events of the watches, ends of tasks, the clocks, the Lease. Out: requests, reads and writes, in separate tasks (`tasks`);
+//! answers of commands; metrics, audit lines, spans, and notes for the reporter. All effects of a turn are carried out, in their order, before
+//! the next input is awaited.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use futures::FutureExt as _;
-use futures::future::BoxFuture;
-#[cfg(feature = "broken")]
-use futures::future::ready;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::effect::{Done, Effect, Input, Limit, Now, Task};
+use super::effect::{Done, Effect, Input, Now, Ticket};
 use super::engine::Engine;
-use crate::outbox::attempt::work::{self, Parts};
-use crate::outbox::attempt::write;
+use super::gauges::Gauges;
+use super::parts::Parts;
+use super::tasks;
 use crate::outbox::audit_log::audit;
 use crate::outbox::store::journal::Event;
-use crate::outbox::{Command, Note, Started, trace};
+use crate::outbox::{Answer, Command, Message, Note, Started, trace};
 use relaybook_api::{now, since_boot};
-use relaybook_runtime::limiter::NamespaceLimiter;
+use relaybook_core::leader::bucket::{Bucket, Buckets, COUNT};
+use relaybook_runtime::leader::Busy;
+use relaybook_telemetry::Metrics;
+use relaybook_telemetry::metrics::{LaneState, Worker};
 
 /// Maximum time for which requests in flight can continue after a stop.
 const DRAIN: Duration = Duration::from_secs(20);
@@ -39,6 +41,11 @@ impl Now {
 pub(crate) struct Driver {
     engine: Engine,
     parts: Parts,
+    /// The buckets that the engine has not released yet.
+    held: [Option<Busy>; COUNT as usize],
+    /// Who waits for the answer to a command.
+    waiting: HashMap<Ticket, oneshot::Sender<Answer>>,
+    last: Ticket,
     ready: Box<dyn Fn(u64) + Send + Sync>,
     notes: mpsc::Sender<Note>,
     work: JoinSet<Done>,
@@ -47,14 +54,23 @@ pub(crate) struct Driver {
 impl Driver {
     pub(crate) fn new(parts: Parts, workers: usize, started: Started) -> Self {
         let Started { sources, ready, notes } = started;
-        let engine = Engine::new(parts.clone(), workers, sources, fastrand::Rng::new());
-        Self { engine, parts, ready, notes, work: JoinSet::new() }
+        Self {
+            engine: Engine::new(workers, sources, fastrand::Rng::new()),
+            parts,
+            held: [const { None }; COUNT as usize],
+            waiting: HashMap::new(),
+            last: Ticket(0),
+            ready,
+            notes,
+            work: JoinSet::new(),
+        }
     }
 
-    /// Runs until `stop`. Then continues until the work in progress has ended, but no longer than [`DRAIN`].
+    /// Runs until `stop`. Then continues until the work in progress has ended, but no longer than [`DRAIN`]. Whoever waits for an answer then
+    /// gets none.
     pub(crate) async fn run(
         mut self,
-        mut commands: mpsc::Receiver<Command>,
+        mut commands: mpsc::Receiver<Message>,
         mut events: mpsc::Receiver<(usize, Event)>,
         stop: CancellationToken,
     ) {
@@ -63,21 +79,18 @@ impl Driver {
         let mut lease = self.parts.lease.clone();
         let mut gauges = tokio::time::interval(MEASURE);
         loop {
-            let now = Now::read();
-            for effect in self.engine.on(input, now) {
-                self.carry_out(effect, now);
-            }
-            if deadline.is_some_and(|at| self.work.is_empty() || now.mono >= at) {
+            let (now, wake) = self.turn(input);
+            let is_idle = self.work.is_empty() && !self.engine.has_paused();
+            if deadline.is_some_and(|at| is_idle || now.mono >= at) {
                 break;
             }
-            let wake = self.engine.next_time().into_iter().chain(deadline).min();
-            let wake = wake.map(tokio::time::Instant::from_std);
+            let wake = wake.into_iter().chain(deadline).min().map(tokio::time::Instant::from_std);
             input = tokio::select! {
                 () = stop.cancelled(), if deadline.is_none() => {
                     deadline = Some(Instant::now() + DRAIN);
                     Input::Stop
                 }
-                Some(command) = commands.recv() => Input::Command(command),
+                Some((command, answer)) = commands.recv() => self.command(command, answer),
                 Some((source, event)) = events.recv() => Input::Watched(source, event),
                 Some(done) = self.work.join_next(), if !self.work.is_empty() => match done {
                     Ok(done) => Input::Done(done),
@@ -93,15 +106,59 @@ impl Driver {
             };
         }
         self.work.shutdown().await;
-        self.parts.direct.close();
+    }
+
+    /// Numbers a command.
+    fn command(&mut self, command: Command, answer: Option<oneshot::Sender<Answer>>) -> Input {
+        self.last.0 += 1;
+        self.waiting.extend(answer.map(|answer| (self.last, answer)));
+        Input::Command(self.last, command)
+    }
+
+    /// Gives the engine an input, and carries out its effects. Returns the time of the turn, and when the engine must act next.
+    fn turn(&mut self, input: Input) -> (Now, Option<Instant>) {
+        #[cfg(feature = "broken")]
+        let offer = if let Input::Command(ticket, Command::Offer(_)) = &input { Some(*ticket) } else { None };
+        let held = self.hold();
+        let (effects, now, wake) = {
+            let pipelines = self.parts.pipeline_index.read();
+            let (facts, now) = (self.parts.facts(held, &pipelines), Now::read());
+            let effects = self.engine.on(input, &facts, now);
+            (effects, now, self.engine.next_time(&facts))
+        };
+        for effect in effects {
+            self.carry_out(effect, now);
+        }
+        #[cfg(feature = "broken")]
+        if let Some(ticket) = offer.filter(|_| crate::broken::is(crate::broken::Wrong::CursorBeforeOutcome)) {
+            self.carry_out(Effect::Answer(ticket, Answer::Recorded), now);
+        }
+        (now, wake)
+    }
+
+    /// Holds the buckets that the Lease has gained. Returns all that are held. One that was lost and gained again between two turns is still held
+    /// since before. That is safe: its new term begins with new lists, and the engine starts nothing before they are complete.
+    fn hold(&mut self) -> Buckets {
+        for bucket in self.parts.lease.buckets().iter() {
+            let held = &mut self.held[bucket.index()];
+            *held = held.take().or_else(|| self.parts.lease.hold(bucket));
+        }
+        Bucket::all().filter(|bucket| self.held[bucket.index()].is_some()).collect()
     }
 
     /// Starts a task, or reports something. This does not wait.
     fn carry_out(&mut self, effect: Effect, now: Now) {
         match effect {
             Effect::Start(task) => {
-                self.work.spawn(run(self.parts.clone(), task));
+                self.work.spawn(tasks::run(self.parts.clone(), task));
             }
+            Effect::Answer(ticket, answer) => {
+                if let Some(waiting) = self.waiting.remove(&ticket) {
+                    // The dispatcher may have ended its pass. Then its next pass finds the delivery.
+                    let _ = waiting.send(answer);
+                }
+            }
+            Effect::Release(bucket) => self.held[bucket.index()] = None,
             Effect::Settled(record, outcome) => {
                 self.parts.metrics.delivery(outcome.as_str());
                 audit(&record, outcome);
@@ -114,66 +171,18 @@ impl Driver {
             Effect::Reopened => self.parts.metrics.redelivery(),
             Effect::Foreign => self.parts.metrics.foreign(),
             Effect::Listed(term) => (self.ready)(term),
-            Effect::Measured(gauges) => gauges.show(&self.parts.metrics),
+            Effect::Measured(gauges) => show(*gauges, &self.parts.metrics),
         }
     }
 }
 
-/// Does the work of a task. Each future is as large as its own kind of work: thousands of writes can wait.
-fn run(parts: Parts, task: Task) -> BoxFuture<'static, Done> {
-    match task {
-        Task::Attempt { turn, record, notification, facts, failures, until } => Box::pin(async move {
-            let (decided, attempt_outcome) = work::attempt(parts, *record, notification, facts, failures, until).await;
-            Done::Attempted { turn, attempt_outcome, decided: Box::new(decided) }
-        }),
-        Task::Write { key, decided, limit } => {
-            let limiter = limiter(&parts, limit);
-            #[cfg(feature = "broken")]
-            if limit == Limit::Outcomes
-                && crate::broken::is(crate::broken::Wrong::NextBeforeOutcome)
-                && let Some(worked) = decided.unwritten()
-            {
-                tokio::spawn(write::store(parts, *decided, limiter));
-                return Box::pin(ready(Done::Worked(key, Box::new(worked))));
-            }
-            Box::pin(async move { Done::Worked(key, Box::new(write::store(parts, *decided, limiter).await)) })
-        }
-        Task::Supersede(key, decided) => {
-            let limiter = limiter(&parts, Limit::Outcomes);
-            Box::pin(async move { Done::Superseded(key, Box::new(write::store(parts, *decided, limiter).await)) })
-        }
-        Task::Cancel { key, record, what, sure } => {
-            work::cancel(parts, *record, what, sure).map(|worked| Done::Worked(key, Box::new(worked))).boxed()
-        }
-        Task::Reopen(decided, busy) => Box::pin(async move {
-            let limiter = limiter(&parts, Limit::Aside);
-            let worked = write::store(parts, *decided, limiter).await;
-            drop(busy);
-            Done::Reopened(Box::new(worked))
-        }),
-        Task::Record(id, new) => Box::pin(async move {
-            let result = parts.journal.create(&new, None).await;
-            // The index must know it before any component can read that the cursor has moved past it.
-            if let Ok(stored) = &result {
-                parts.delivery_index.recorded(std::slice::from_ref(stored));
-            }
-            Done::Recorded(id, Box::new(result))
-        }),
-        Task::ReadMissing { source, term, absent } => {
-            Box::pin(async move { Done::Missing { source, term, gone: parts.journal.gone(absent).await } })
-        }
-        Task::Expel { id, foreign, busy } => Box::pin(async move {
-            let failed = parts.journal.delete(&id, foreign.version).await.err().map(|error| error.detail());
-            drop(busy);
-            Done::Expelled { id, foreign, failed }
-        }),
+fn show(gauges: Gauges, metrics: &Metrics) {
+    metrics.pending(gauges.pending);
+    for state in LaneState::ALL {
+        metrics.lanes(state, gauges.lanes.get(&state).copied().unwrap_or_default());
     }
-}
-
-fn limiter(parts: &Parts, limit: Limit) -> NamespaceLimiter {
-    match limit {
-        Limit::Outcomes => parts.outcomes.clone(),
-        Limit::Failures => parts.failures.clone(),
-        Limit::Aside => parts.aside.clone(),
-    }
+    metrics.unreachable(gauges.unreachable);
+    metrics.workers(Worker::Busy, gauges.busy);
+    metrics.workers(Worker::Idle, gauges.idle);
+    metrics.by_notification(gauges.shares);
 }

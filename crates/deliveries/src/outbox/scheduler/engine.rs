@@ -1,9 +1,9 @@
 //! The engine owns all lanes. No other component decides what can be sent.
 //!
 //! In: records (from the dispatcher and from the journal's watch), offers of deliveries without an object, notices of changes, and ends of
-//! tasks, each as an [`Input`]. Out: [`Effect`]s, mostly tasks. Attempts are limited in total, and a lane has one task at a time. The
-//! exception is a slow direct attempt, which a second task records. One task runs the engine (`driver`), so a lane needs no lock. The engine
-//! starts no task, and of the clocks it reads only that of the Lease.
+//! tasks, each as an [`Input`] with [`Facts`]. Out: [`Effect`]s, mostly tasks. Attempts are limited in total, and a lane has one task at a
+//! time. The exception is a slow direct attempt, which a second task records. One task runs the engine (`driver`), so a lane needs no lock.
+//! The engine is a value: it has no handle, and reads no clock.
 //!
 //! The engine updates the lanes of other replicas from what they write, and starts no work for them (`ours`).
 
@@ -11,21 +11,21 @@ use std::time::{Duration, Instant};
 
 use super::admission::Admission;
 use super::asks::Asks;
-use super::effect::{Done, Effect, Input, Now, Task};
+use super::effect::{Done, Effect, Facts, Input, Now, Task, Ticket};
 use super::fair_queue::FairQueue;
 use super::initial_sync::InitialSync;
 use super::lanes::Lanes;
 use super::ours::Ours;
 use super::rate::Rates;
 use super::unrecorded::Unrecorded;
-use crate::outbox::attempt::work::Parts;
+use super::writes::Paused;
 use crate::outbox::audit_log::trouble;
 use crate::outbox::lane::{Place, schedule};
 use crate::outbox::record::{LaneKey, Record};
 use crate::outbox::send_gate::genuine::Sight;
 use crate::outbox::send_gate::index::SendDecision;
 use crate::outbox::store::journal::Event;
-use crate::outbox::{Command, Scope};
+use crate::outbox::{Answer, Command, Scope};
 use relaybook_api::ObjectName;
 use relaybook_settings::config::Retry;
 
@@ -34,7 +34,6 @@ const INITIAL_EVENTS: Duration = Duration::from_secs(10);
 
 /// The engine.
 pub(crate) struct Engine {
-    pub(crate) parts: Parts,
     /// By source of events: the namespace that is watched. `None`: all.
     sources: Vec<Option<String>>,
     pub(crate) lanes: Lanes,
@@ -44,6 +43,8 @@ pub(crate) struct Engine {
     pub(crate) asks: Asks,
     /// The deliveries that have no object yet.
     pub(crate) unrecorded: Unrecorded,
+    /// The writes whose last call has failed.
+    pub(crate) paused: Paused,
     pub(crate) initial_sync: InitialSync,
     pub(crate) admission: Admission,
     pub(crate) ours: Ours,
@@ -54,16 +55,16 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn new(parts: Parts, workers: usize, sources: Vec<Option<String>>, random: fastrand::Rng) -> Self {
+    pub(crate) fn new(workers: usize, sources: Vec<Option<String>>, random: fastrand::Rng) -> Self {
         Self {
             initial_sync: InitialSync::new(sources.len()),
-            parts,
             sources,
             lanes: Lanes::default(),
             fair_queue: FairQueue::new(workers),
             rates: Rates::default(),
             asks: Asks::default(),
             unrecorded: Unrecorded::default(),
+            paused: Paused::default(),
             admission: Admission::default(),
             ours: Ours::default(),
             draining: false,
@@ -74,33 +75,37 @@ impl Engine {
 
     /// Handles an input, and then starts what can be started. The caller carries out the effects in their order, before the next input.
     #[must_use]
-    pub(crate) fn on(&mut self, input: Input, now: Now) -> Vec<Effect> {
+    pub(crate) fn on(&mut self, input: Input, facts: &Facts<'_>, now: Now) -> Vec<Effect> {
         match input {
-            Input::Command(command) => self.handle_command(command, now),
-            Input::Watched(source, event) => self.handle_event(source, event, now),
-            Input::Done(done) => self.done(done, now),
-            Input::Tick => self.ring(now),
-            Input::Measure => self.measure(now),
+            Input::Command(ticket, command) => self.on_command(ticket, command, facts, now),
+            Input::Watched(source, event) => self.on_watched(source, event, facts, now),
+            Input::Done(done) => self.on_done(done, facts, now),
+            Input::Tick => self.on_tick(facts, now),
+            Input::Measure => self.on_measure(facts, now),
             Input::Stop => self.draining = true,
             Input::Lease => {}
         }
-        self.follow_buckets(now);
+        self.follow_buckets(facts, now);
         self.answer_drained();
-        self.judge_listed(now);
-        self.assign(now);
+        self.judge_listed(facts, now);
+        self.assign(facts, now);
         std::mem::take(&mut self.effects)
     }
 
     /// Returns when the engine must act next, if nothing else happens.
-    pub(crate) fn next_time(&self) -> Option<Instant> {
-        let always = self.unrecorded.next_time().into_iter().chain(self.ours.next_check());
+    pub(crate) fn next_time(&self, facts: &Facts<'_>) -> Option<Instant> {
+        let always = [self.unrecorded.next_time(), self.paused.next_time(), self.ours.next_check()].into_iter().flatten();
         if self.draining {
             return always.min();
         }
         // Nothing is sent while another replica is the leader, so there is nothing to wake up for.
-        let sending =
-            [self.fair_queue.next_probe(), self.rates.next_permit_time()].into_iter().flatten().filter(|_| self.acting());
-        sending.chain(self.lanes.next_timer()).chain(always).min()
+        let sending = [self.fair_queue.next_probe(), self.rates.next_permit_time()].into_iter().flatten();
+        sending.filter(|_| self.acting(facts)).chain(self.lanes.next_timer()).chain(always).min()
+    }
+
+    /// Returns whether a write waits for its next call.
+    pub(crate) fn has_paused(&self) -> bool {
+        self.paused.next_time().is_some()
     }
 
     /// Starts a task after this turn.
@@ -108,44 +113,47 @@ impl Engine {
         self.effects.push(Effect::Start(task));
     }
 
-    fn done(&mut self, done: Done, now: Now) {
+    /// Answers a command after this turn.
+    pub(crate) fn answer(&mut self, ticket: Ticket, answer: Answer) {
+        self.effects.push(Effect::Answer(ticket, answer));
+    }
+
+    fn on_done(&mut self, done: Done, facts: &Facts<'_>, now: Now) {
         match done {
-            Done::Attempted { turn, attempt_outcome, decided } => self.attempted(&turn, attempt_outcome, *decided, now),
-            Done::Worked(key, worked) => self.worked(&key, *worked, now),
-            Done::Superseded(key, worked) => self.superseded(&key, *worked, now),
-            Done::Reopened(worked) => self.reopened(*worked, now),
-            Done::Recorded(id, result) => self.recorded_first(&id, *result, now),
-            Done::Expelled { id, foreign, failed } => self.expelled(id, foreign, failed, now),
+            Done::Attempted { turn, retry, attempt } => self.on_attempted(&turn, &retry, &attempt, facts, now),
+            Done::Answered(write, answered) => self.on_answered(write, answered, facts, now),
+            Done::Verified { lane, what, is_gone } => self.on_verified(&lane, what, is_gone, facts, now),
+            Done::Expelled { id, foreign, failed } => self.on_expelled(id, foreign, failed, facts, now),
             Done::Missing { source, term, gone } => {
                 for id in &gone {
-                    self.deleted(id, now);
+                    self.deleted(id, facts, now);
                 }
-                self.complete(source, term, now);
+                self.complete(source, term, facts, now);
             }
         }
     }
 
-    fn handle_command(&mut self, command: Command, now: Now) {
+    fn on_command(&mut self, ticket: Ticket, command: Command, facts: &Facts<'_>, now: Now) {
         match command {
             Command::Recorded(records) => {
                 for record in records {
-                    self.recorded(record, now);
+                    self.recorded(record, facts, now);
                 }
             }
-            Command::Offer(offer) => self.offer(offer, now),
-            Command::Drain(uid, answer) => self.drain(uid, answer),
+            Command::Offer(new) => self.on_offer(ticket, new, facts, now),
+            Command::Drain(uid) => self.on_drain(ticket, uid),
             Command::Check(scope) => {
                 // A new URL or template can fix the cause of a failure. A new label of the pipeline rarely can.
                 let retry = !matches!(scope, Scope::All | Scope::Pipeline(_));
                 for key in self.lanes.keys(|key| scope.covers(key)) {
-                    self.changed(&key, retry, now);
+                    self.changed(&key, retry, facts, now);
                 }
             }
         }
     }
 
     /// Checks a lane again, because something that it depends on has changed. `retry`: whether a failed head is also retried.
-    pub(crate) fn changed(&mut self, key: &LaneKey, retry: bool, now: Now) {
+    pub(crate) fn changed(&mut self, key: &LaneKey, retry: bool, facts: &Facts<'_>, now: Now) {
         let Some(slot) = self.lanes.get_mut(key) else { return };
         if slot.lane.busy().is_some() {
             slot.stale = Some(retry || slot.stale.unwrap_or(false));
@@ -154,12 +162,11 @@ impl Engine {
         // Ignore early retries right after the start of a term: initial list events are not changes, so the lane keeps its persisted wait.
         let is_initial = slot.resumed.is_some_and(|at| now.mono.duration_since(at) < INITIAL_EVENTS);
         slot.lane.wake(retry && !is_initial);
-        let gone =
-            slot.lane.head().is_some_and(|r| matches!(self.parts.pipeline_index.find(&r.spec), SendDecision::Gone { .. }));
+        let gone = slot.lane.head().is_some_and(|r| matches!(facts.pipelines.find(&r.spec), SendDecision::Gone { .. }));
         if gone {
             slot.lane.hurry();
         }
-        self.check(key, now);
+        self.check(key, facts, now);
     }
 
     /// Returns whether a source of events contains a Delivery.
@@ -167,66 +174,64 @@ impl Engine {
         self.sources.get(source).is_none_or(|of| of.as_ref().is_none_or(|namespace| *namespace == id.namespace))
     }
 
-    fn handle_event(&mut self, source: usize, event: Event, now: Now) {
-        // An event can be from the first list of a term.
-        self.follow_buckets(now);
+    fn on_watched(&mut self, source: usize, event: Event, facts: &Facts<'_>, now: Now) {
         match event {
             Event::ListBegins => {
                 // The list reports them again.
-                self.parts.delivery_index.forget_terminating(|id| self.contains(source, id));
+                facts.delivery_index.forget_terminating(|id| self.contains(source, id));
                 self.initial_sync.begins(source);
             }
             Event::Seen(record) => {
                 self.initial_sync.seen(source, &record.id);
-                self.seen(*record, now);
+                self.seen(*record, facts, now);
             }
-            Event::Deleted(id, uid) => self.has_gone(&id, uid, now),
+            Event::Deleted(id, uid) => self.on_deleted(&id, uid, facts, now),
             Event::Terminating(id, uid) => {
-                self.has_gone(&id, uid, now);
-                self.parts.delivery_index.terminating(id);
+                self.on_deleted(&id, uid, facts, now);
+                facts.delivery_index.terminating(id);
             }
-            Event::ListEnds(term) => self.listed(source, term, now),
+            Event::ListEnds(term) => self.on_listed(source, term, facts, now),
         }
     }
 
     /// Handles the deletion of an object. If its lane contains another object of this name, or a delivery without an object, that one stays:
     /// it has replaced the deleted object, or it is about to.
-    fn has_gone(&mut self, id: &ObjectName, uid: String, now: Now) {
-        self.forget_origin(id, &uid);
+    fn on_deleted(&mut self, id: &ObjectName, uid: String, facts: &Facts<'_>, now: Now) {
+        self.forget_origin(id, &uid, facts);
         let known = self.lanes.find(id).and_then(|(key, place)| self.lanes.get(key)?.lane.get(place));
         let is_other = known.is_some_and(|known| known.uid != uid);
         self.initial_sync.record_deletion(uid, now.mono);
         if !is_other {
-            self.deleted(id, now);
+            self.deleted(id, facts, now);
         }
     }
 
     /// Ends the list of a source. Deliveries that it does not contain are read live, because they may have been recorded after the list was
     /// made.
-    fn listed(&mut self, source: usize, term: u64, now: Now) {
+    fn on_listed(&mut self, source: usize, term: u64, facts: &Facts<'_>, now: Now) {
         let Some(list) = self.initial_sync.ends(source) else { return };
         let is_absent = |id: &ObjectName| self.contains(source, id) && !list.contains(id);
-        let absent: Vec<_> = self.parts.delivery_index.ids().into_iter().filter(is_absent).collect();
+        let absent: Vec<_> = facts.delivery_index.ids().into_iter().filter(is_absent).collect();
         if absent.is_empty() {
-            return self.complete(source, term, now);
+            return self.complete(source, term, facts, now);
         }
         self.start(Task::ReadMissing { source, term, absent });
     }
 
     /// Records that a source has completed its initial list. Once all sources of this leadership term have, the lanes continue where the
     /// previous leader stopped.
-    fn complete(&mut self, source: usize, term: u64, now: Now) {
+    fn complete(&mut self, source: usize, term: u64, facts: &Facts<'_>, now: Now) {
         if !self.initial_sync.complete(source, term) {
             return;
         }
         for (key, slot) in self.lanes.iter_mut() {
             let Some(head) = slot.lane.head() else { continue };
             if slot.lane.at_work().is_none() {
-                self.parts.delivery_index.resumed(key, trouble(head));
+                facts.delivery_index.resumed(key, trouble(head));
             }
             let status = head.status.clone();
             let failures = u32::try_from(status.attempts).unwrap_or(u32::MAX);
-            let notification = self.parts.pipeline_index.effective(&head.spec);
+            let notification = facts.pipelines.effective(&head.spec);
             let retry = notification.map_or_else(Retry::default, |n| n.delivery.retry);
             slot.resumed = Some(now.mono);
             slot.lane.resume(status.next_attempt_time.map(|next| {
@@ -235,94 +240,97 @@ impl Engine {
             }));
         }
         // After this effect, the dispatcher knows which of them it need not record again.
-        self.judge_listed(now);
+        self.judge_listed(facts, now);
         self.effects.push(Effect::Listed(term));
         for key in self.lanes.keys(|_| true) {
-            self.check(&key, now);
+            self.check(&key, facts, now);
         }
-        self.reopen(now);
+        self.reopen(facts, now);
     }
 
-    pub(crate) fn seen(&mut self, record: Record, now: Now) {
+    pub(crate) fn seen(&mut self, record: Record, facts: &Facts<'_>, now: Now) {
         if record.spec.test {
-            return self.parts.tests_kept.seen(&record);
+            return facts.tests_kept.seen(&record);
         }
         if self.initial_sync.was_deleted(&record.uid) {
-            self.parts.delivery_index.deleted_before(&record.id);
+            facts.delivery_index.deleted_before(&record.id);
             return; // a response or an event from before the deletion
         }
         let settled = record.status.outcome.is_some();
-        let decides = self.decides(&record.spec.pipeline_ref.uid);
-        if settled && decides && !self.is_known(&record) && !self.admit(&record, Sight::Watched, now) {
+        let decides = self.decides(&record.spec.pipeline_ref.uid, facts);
+        if settled && decides && !self.is_known(&record, facts) && !self.admit(&record, Sight::Watched, facts, now) {
             return;
         }
-        if !settled && self.parts.delivery_index.has_settled(&record) {
+        if !settled && facts.delivery_index.has_settled(&record) {
             return; // an event from before the outcome
         }
-        let is_reopened = !settled && self.parts.delivery_index.has_been_settled(&record);
+        let is_reopened = !settled && facts.delivery_index.has_been_settled(&record);
         let sight = if is_reopened { Sight::Listed } else { Sight::Watched };
-        if !settled && decides && !self.admit(&record, sight, now) {
+        if !settled && decides && !self.admit(&record, sight, facts, now) {
             // It can have a lane from the time when its pipeline was not known.
             let known = self.lanes.find(&record.id).and_then(|(key, place)| self.lanes.get(key)?.lane.get(place));
             if known.is_some_and(|known| known.uid == record.uid)
                 && let Some(key) = self.lanes.remove(&record.id)
             {
-                self.moved(&key, now);
+                self.moved(&key, facts, now);
             }
             return;
         }
-        self.parts.delivery_index.note(&record);
-        self.say_proven(&record);
+        facts.delivery_index.note(&record);
+        self.say_proven(&record, facts);
         if settled {
             let lane = self.lanes.remove(&record.id);
-            self.asked(record, now);
+            self.asked(record, facts, now);
             if let Some(key) = lane {
-                self.moved(&key, now);
+                self.moved(&key, facts, now);
             }
             return;
         }
         let key = record.lane();
         if self.lanes.find(&record.id).is_some_and(|(known, _)| *known == key) {
-            return self.take_over(&key, record);
+            return self.take_over(&key, record, facts);
         }
         // Another replica has settled it and has started to redeliver it.
         if let Some(known) = self.lanes.remove(&record.id) {
-            self.moved(&known, now);
+            self.moved(&known, facts, now);
         }
         self.asks.remove(&record.id);
         self.lanes.insert(record);
-        self.check(&key, now);
+        self.check(&key, facts, now);
     }
 
     /// Replaces a known delivery with a newer copy that another replica or a user has written.
-    fn take_over(&mut self, key: &LaneKey, mut record: Record) {
+    fn take_over(&mut self, key: &LaneKey, mut record: Record, facts: &Facts<'_>) {
         let place = Place::from(&*record.spec);
         let Some(slot) = self.lanes.get_mut(key) else { return };
         if let Some(known) = slot.lane.get(place).filter(|known| known.is_older_than(&record)) {
             record.copy_local_state_from(known);
             slot.lane.replace(place, record);
-            if self.is_judged() && !self.is_ours(&key.pipeline) {
-                self.follow_lane(key);
+            if self.is_judged(facts) && !facts.is_ours(&key.pipeline) {
+                self.follow_lane(key, facts);
             }
         }
     }
 
-    pub(crate) fn deleted(&mut self, id: &ObjectName, now: Now) {
-        self.parts.delivery_index.forget(id);
+    pub(crate) fn deleted(&mut self, id: &ObjectName, facts: &Facts<'_>, now: Now) {
+        facts.delivery_index.forget(id);
         self.asks.remove(id);
         if let Some(key) = self.lanes.remove(id) {
-            self.moved(&key, now);
+            self.moved(&key, facts, now);
         }
     }
 
-    /// Handles the timers and the rates that are due.
-    fn ring(&mut self, now: Now) {
+    /// Handles the paused writes, the timers and the rates that are due.
+    fn on_tick(&mut self, facts: &Facts<'_>, now: Now) {
+        while let Some(write) = self.paused.take_due(now.mono) {
+            self.start(Task::Write(write));
+        }
         self.record_overdue(now);
         for ((_, _, origin), lane) in self.rates.take_due(now.mono) {
             self.fair_queue.ready(&origin, lane, now.mono);
         }
         while let Some(key) = self.lanes.take_due(now.mono) {
-            self.check(&key, now);
+            self.check(&key, facts, now);
         }
     }
 }

@@ -16,7 +16,7 @@ mod origin;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use crate::outbox::direct::DIRECT;
+use super::unrecorded::DIRECT;
 use crate::outbox::record::LaneKey;
 use origin::{Notification, Origin};
 use relaybook_api::ObjectName;

@@ -6,63 +6,49 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
 
-use super::effect::{Effect, Now};
+use super::effect::{Effect, Facts, Now};
 use super::engine::Engine;
 use super::lanes::Slot;
 use crate::outbox::lane::Due;
 use relaybook_api::DeliveryStatus;
 use relaybook_api::delivery::Reason;
-use relaybook_telemetry::Metrics;
-use relaybook_telemetry::metrics::{LaneState, Share, Worker};
+use relaybook_telemetry::metrics::{LaneState, Share};
 
 /// The numbers that the gauges show.
 pub(crate) struct Gauges {
-    pending: usize,
-    lanes: BTreeMap<LaneState, usize>,
-    unreachable: usize,
-    busy: usize,
-    idle: usize,
-    shares: Vec<Share>,
-}
-
-impl Gauges {
-    pub(super) fn show(self, metrics: &Metrics) {
-        metrics.pending(self.pending);
-        for state in LaneState::ALL {
-            metrics.lanes(state, self.lanes.get(&state).copied().unwrap_or_default());
-        }
-        metrics.unreachable(self.unreachable);
-        metrics.workers(Worker::Busy, self.busy);
-        metrics.workers(Worker::Idle, self.idle);
-        metrics.by_notification(self.shares);
-    }
+    pub(crate) pending: usize,
+    pub(crate) lanes: BTreeMap<LaneState, usize>,
+    pub(crate) unreachable: usize,
+    pub(crate) busy: usize,
+    pub(crate) idle: usize,
+    pub(crate) shares: Vec<Share>,
 }
 
 impl Engine {
-    pub(crate) fn measure(&mut self, now: Now) {
+    pub(crate) fn on_measure(&mut self, facts: &Facts<'_>, now: Now) {
         self.initial_sync.tidy(now.mono);
         self.fair_queue.tidy(now.mono);
         self.rates.tidy(now.mono);
         self.tidy_parts(now.mono);
-        self.settle_undecided(now);
-        let acting = self.acting();
+        self.settle_undecided(facts, now);
+        let acting = self.acting(facts);
         let origins: HashSet<_> = self.lanes.iter().filter_map(|(_, slot)| slot.unreachable.as_deref()).collect();
-        let reports = acting && self.parts.lease.owns_common();
+        let reports = acting && facts.lease.owns_common();
         let gauges = Gauges {
             pending: self.lanes.count().saturating_sub(self.unrecorded.count()),
-            lanes: if acting { self.states(now.mono) } else { BTreeMap::new() },
+            lanes: if acting { self.states(facts, now.mono) } else { BTreeMap::new() },
             unreachable: if acting { origins.len() } else { 0 },
             busy: self.fair_queue.busy,
             idle: self.fair_queue.workers.saturating_sub(self.fair_queue.busy),
-            shares: if reports { self.parts.delivery_index.shares() } else { Vec::new() },
+            shares: if reports { facts.delivery_index.shares() } else { Vec::new() },
         };
         self.effects.push(Effect::Measured(Box::new(gauges)));
     }
 
     /// Returns how many lanes are in each state.
-    fn states(&self, now: Instant) -> BTreeMap<LaneState, usize> {
+    fn states(&self, facts: &Facts<'_>, now: Instant) -> BTreeMap<LaneState, usize> {
         let mut counts = BTreeMap::<_, usize>::new();
-        let ours = self.lanes.iter().filter(|(key, _)| self.is_ours(&key.pipeline));
+        let ours = self.lanes.iter().filter(|(key, _)| facts.is_ours(&key.pipeline));
         for state in ours.filter_map(|(_, slot)| state(slot, now)) {
             *counts.entry(state).or_default() += 1;
         }

@@ -1,6 +1,6 @@
 //! What happens with the first delivery of a lane when it is due. Pure.
 //!
-//! In: the delivery, and what is known about it ([`Facts`]). Out: a [`Decision`].
+//! In: the delivery, and what is known about it ([`About`]). Out: a [`Decision`].
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use relaybook_api::delivery::Reason;
 use relaybook_settings::config::{EffectiveNotification, Retry};
 
 /// What is known about the head of a lane.
-pub(super) struct Facts {
+pub(super) struct About {
     /// Whether it is not yet proven that Relaybook has recorded it.
     pub(super) is_unproven: bool,
     /// How many deliveries it replaces, if that number is not written yet.
@@ -37,16 +37,16 @@ pub(super) enum Decision {
 }
 
 /// Decides about the head of a lane.
-pub(super) fn decide(head: &Record, facts: Facts) -> Decision {
-    match facts.sendable {
+pub(super) fn decide(head: &Record, about: About) -> Decision {
+    match about.sendable {
         SendDecision::Gone { what, sure } => Decision::Cancel { what, sure },
         // Unless Relaybook is proven to have recorded it, a delivery can only be canceled.
-        _ if facts.is_unproven => Decision::Hold,
+        _ if about.is_unproven => Decision::Hold,
         SendDecision::NotYet => Decision::Hold,
         _ if head.refusal().is_some() => Decision::Refuse,
         SendDecision::Wait { reason, message, until } => Decision::Wait { reason, message, until },
         SendDecision::Send(notification, pipeline) => {
-            facts.uncounted.map_or(Decision::Send(notification, pipeline), Decision::Count)
+            about.uncounted.map_or(Decision::Send(notification, pipeline), Decision::Count)
         }
     }
 }
@@ -82,7 +82,7 @@ mod tests {
             (again, false, None, send(), "Send"),
         ] {
             let asked = format!("{is_unproven}, {uncounted:?}, {sendable:?}");
-            let decision = format!("{:?}", decide(&head, Facts { is_unproven, uncounted, sendable }));
+            let decision = format!("{:?}", decide(&head, About { is_unproven, uncounted, sendable }));
             assert!(decision.starts_with(expected), "{asked}: {decision}, not {expected}");
         }
     }

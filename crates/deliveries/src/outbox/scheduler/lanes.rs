@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Instant;
 
 use super::rate::Shared;
-use crate::outbox::attempt::work::Decided;
+use crate::outbox::attempt::decided::Decided;
 use crate::outbox::lane::{Lane, Place};
 use crate::outbox::record::{LaneKey, PIPELINE_LANE, Record};
 use relaybook_api::ObjectName;
@@ -108,7 +108,7 @@ impl Lanes {
         let Some(slot) = self.slots.get_mut(key) else { return };
         for decided in std::mem::take(&mut slot.superseding) {
             slot.lane.superseded();
-            let record = decided.into_record();
+            let record = decided.record;
             if self.index.contains_key(&record.id) {
                 slot.lane.insert(Place::from(&*record.spec), record);
             }

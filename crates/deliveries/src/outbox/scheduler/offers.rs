@@ -1,68 +1,76 @@
 //! Direct attempts in the engine: which offered deliveries are sent before they are recorded, and when they are recorded.
 //!
-//! In: offers from the dispatcher, the ends of writes. Out: deliveries in lanes, tasks that record them, answers for the dispatcher
-//! (`direct`). A delivery without an object is always the only one in its lane, because the dispatcher records later ones only after it.
+//! In: offers from the dispatcher, the ends of writes. Out: deliveries in lanes, writes that record them, answers for the dispatcher. A delivery
+//! without an object is always the only one in its lane, because the dispatcher records later ones only after it.
 
-use super::effect::{Now, Task};
+use super::effect::{Facts, Now, Task, Ticket};
 use super::engine::Engine;
-use super::fair_queue::Turn;
 use super::head::Decision;
 use super::lanes::Slot;
-use crate::outbox::attempt::work::Decided;
-use crate::outbox::direct::{Answer, DIRECT, MOST, Offer, Stage};
-use crate::outbox::record::{LaneKey, Record};
+use super::unrecorded::{DIRECT, MOST, Stage};
+use super::writes::{Kind, Limit, Write};
+use crate::outbox::Answer;
+use crate::outbox::attempt::decided::Decided;
+use crate::outbox::record::{LaneKey, Record, name};
 use crate::outbox::store::journal::{self, JournalError, New};
 use relaybook_api::ObjectName;
 
 impl Engine {
     /// Handles an offer: starts to send the delivery without an object, or declines.
-    pub(crate) fn offer(&mut self, offer: Offer, now: Now) {
-        let record = Record::unrecorded(&offer.namespace, offer.spec, now.wall, now.boot);
+    pub(crate) fn on_offer(&mut self, ticket: Ticket, new: New, facts: &Facts<'_>, now: Now) {
+        // It may be recorded elsewhere already. Then nothing is sent before the dispatcher has looked there.
+        if let Some(elsewhere) = new.elsewhere {
+            let id = ObjectName::new(elsewhere, name(&new.spec));
+            let is_attempted = self.unrecorded.get(&id).is_some();
+            let answer = if is_attempted { self.unrecorded.ask(&id, ticket) } else { Some(Answer::Declined) };
+            if let Some(answer) = answer {
+                self.answer(ticket, answer);
+            }
+            return;
+        }
+        let record = Record::unrecorded(&new.namespace, new.spec, now.wall, now.boot);
         let id = record.id.clone();
         match self.unrecorded.get(&id) {
-            Some((Stage::Attempted, until)) => {
-                self.parts.direct.retried(&id, offer.answer);
-                if until <= now.mono {
+            Some((stage, until)) => {
+                if let Some(answer) = self.unrecorded.ask(&id, ticket) {
+                    self.answer(ticket, answer);
+                } else if stage == Stage::Attempted && until <= now.mono {
                     self.record_first(&id);
                 }
             }
-            Some(_) => self.parts.direct.ask_again(&id, offer.answer),
-            None if self.is_on_record(&id) || !self.can_attempt(&record) => drop(offer.answer.send(Answer::Declined)),
+            None if self.is_on_record(&id, facts) || !self.can_attempt(&record, facts, now) => {
+                self.answer(ticket, Answer::Declined);
+            }
             None => {
-                self.parts.direct.add(&id, offer.answer);
-                #[cfg(feature = "broken")]
-                if crate::broken::is(crate::broken::Wrong::CursorBeforeOutcome) {
-                    self.parts.direct.recorded(&id);
-                }
-                self.unrecorded.add(id, now.mono + DIRECT);
+                self.unrecorded.add(id, now.mono + DIRECT, ticket);
                 let key = self.lanes.insert(record);
-                self.check(&key, now);
+                self.check(&key, facts, now);
             }
         }
     }
 
     /// Returns whether a Delivery with this name exists. The attempt to create it then shows whether it is the same delivery. It can be
     /// settled although no cursor has passed it, if the previous leader was killed before it persisted its cursors.
-    fn is_on_record(&self, id: &ObjectName) -> bool {
-        self.lanes.find(id).is_some() || self.parts.delivery_index.contains(id)
+    fn is_on_record(&self, id: &ObjectName, facts: &Facts<'_>) -> bool {
+        self.lanes.find(id).is_some() || facts.delivery_index.contains(id)
     }
 
     /// Returns whether a delivery can be sent at once, and nothing requires that it is recorded before.
-    fn can_attempt(&self, record: &Record) -> bool {
+    fn can_attempt(&self, record: &Record, facts: &Facts<'_>, now: Now) -> bool {
         let key = record.lane();
-        if self.draining || !self.decides(&key.pipeline) || self.unrecorded.count() >= MOST {
+        if self.draining || !self.decides(&key.pipeline, facts) || self.unrecorded.count() >= MOST {
             return false;
         }
-        let is_accepting = self.parts.journal.is_accepting(&record.id.namespace, &record.spec.notification);
+        let is_accepting = facts.health.is_accepting(&record.id.namespace, &record.spec.notification);
         if !is_accepting || self.lanes.get(&key).is_some() {
             return false;
         }
-        let Decision::Send(notification, _) = self.decision(&key, record) else { return false };
+        let Decision::Send(notification, _) = self.decision(&key, record, facts) else { return false };
         let Ok(sending) = &notification.sending else { return false };
-        if !self.parts.lease.allows(sending.timeout + journal::DEADLINE) {
+        if !facts.allows(sending.timeout + journal::DEADLINE, now) {
             return false;
         }
-        let origin = self.parts.origin(sending);
+        let origin = facts.origin(sending);
         let is_prompt = self.fair_queue.is_prompt(&origin, &key);
         let shared = (key.namespace, key.notification, origin);
         is_prompt && (notification.delivery.rate.is_none() || self.rates.is_free(&shared))
@@ -94,21 +102,25 @@ impl Engine {
             return;
         }
         let record = self.lanes.find(id).and_then(|(key, place)| self.lanes.get(key)?.lane.get(place));
-        let Some(spec) = record.map(|record| record.spec.clone()) else {
-            self.unrecorded.remove(id);
-            return self.parts.direct.forget(id);
-        };
+        let Some(record) = record.cloned() else { return self.end_offer(id, || Answer::Declined) };
         self.unrecorded.set(id, Stage::Recording);
-        self.start(Task::Record(id.clone(), New { namespace: id.namespace.clone(), elsewhere: None, spec }));
+        let status = record.status.clone();
+        self.start(Task::Write(Write::new(Kind::Pending, Decided::noted(record, status), Limit::Aside)));
     }
 
     /// Handles the end of the write that records a delivery as pending.
-    pub(crate) fn recorded_first(&mut self, id: &ObjectName, result: Result<Record, JournalError>, now: Now) {
+    pub(crate) fn on_recorded(
+        &mut self,
+        id: &ObjectName,
+        result: Result<Record, JournalError>,
+        facts: &Facts<'_>,
+        now: Now,
+    ) {
         let is_recording = matches!(self.unrecorded.get(id), Some((Stage::Recording, _)));
         let stored = match result {
             Ok(stored) => stored,
             Err(error) => {
-                self.parts.direct.failed(id, &error);
+                self.has_failed(id, &error);
                 // The dispatcher offers it again, and the write is then repeated.
                 if is_recording {
                     self.unrecorded.set(id, Stage::Attempted);
@@ -118,36 +130,49 @@ impl Engine {
         };
         // If its outcome is already being written, that write finds the object.
         if !is_recording {
-            return self.parts.direct.recorded(id);
+            return self.has_object(id);
         }
         if self.initial_sync.was_deleted(&stored.uid) {
-            self.unrecorded.remove(id);
-            self.parts.direct.recorded(id);
-            let _ = self.parts.delivery_index.take_own(&stored.uid);
-            return self.deleted(id, now);
+            self.end_offer(id, || Answer::Recorded);
+            let _ = facts.delivery_index.take_own(&stored.uid);
+            return self.deleted(id, facts, now);
         }
-        self.recorded(stored, now);
+        self.recorded(stored, facts, now);
+    }
+
+    /// Notes that an object records a delivery whose result is still being written.
+    pub(crate) fn has_object(&mut self, id: &ObjectName) {
+        for ticket in self.unrecorded.recorded(id) {
+            self.answer(ticket, Answer::Recorded);
+        }
+    }
+
+    /// Notes that the first write of a delivery has failed.
+    pub(crate) fn has_failed(&mut self, id: &ObjectName, error: &JournalError) {
+        for (ticket, answer) in self.unrecorded.failed(id, error) {
+            self.answer(ticket, answer);
+        }
+    }
+
+    /// Removes a delivery from those without an object, and answers its offers.
+    fn end_offer(&mut self, id: &ObjectName, answer: impl Fn() -> Answer) {
+        for ticket in self.unrecorded.remove(id).into_iter().flatten() {
+            self.answer(ticket, answer());
+        }
     }
 
     /// Gives a delivery that had no object the one that now records it.
     pub(crate) fn take_object(&mut self, stored: &Record) {
-        if !self.unrecorded.remove(&stored.id) {
+        if self.unrecorded.get(&stored.id).is_none() {
             return;
         }
-        self.parts.direct.recorded(&stored.id);
+        self.end_offer(&stored.id, || Answer::Recorded);
         let key = self.lanes.find(&stored.id).map(|(key, _)| key.clone());
         let slot = key.and_then(|key| self.lanes.get_mut(&key));
         // If another replica has written a result meanwhile, the write of our result finds the object, and compares the two.
         let is_same = |busy: &&mut Record| busy.id == stored.id && busy.status == stored.status;
         if let Some(busy) = slot.and_then(|slot| slot.lane.busy()).filter(is_same) {
             busy.adopt(stored);
-        }
-    }
-
-    /// Gives the decision about an attempt the object that was created meanwhile, if there is one.
-    pub(crate) fn adopt_object(&mut self, turn: &Turn, decided: &mut Decided) {
-        if let Some(busy) = self.lanes.get_mut(&turn.lane).and_then(|slot| slot.lane.busy()) {
-            decided.adopt(busy);
         }
     }
 
@@ -159,25 +184,22 @@ impl Engine {
     }
 
     /// Accepts a delivery whose first write has ended.
-    pub(crate) fn written(&mut self, record: &Record, is_open: bool, now: Now) {
+    pub(crate) fn accept_written(&mut self, record: &Record, is_open: bool, facts: &Facts<'_>, now: Now) {
         let Some((_, until)) = self.unrecorded.get(&record.id) else { return };
         if record.is_recorded() || !is_open {
-            self.unrecorded.remove(&record.id);
-            self.accept(record);
+            // The delivery index knows it since its create was answered. Nobody can read before that that a cursor has moved past it.
+            self.end_offer(&record.id, || Answer::Recorded);
+            if record.is_recorded() {
+                self.prove(record, facts);
+                facts.delivery_index.note(record);
+                self.say_proven(record, facts);
+            }
         } else {
             // Nothing had to be written.
             self.unrecorded.set(&record.id, Stage::Attempted);
             if until <= now.mono {
                 self.record_first(&record.id);
             }
-        }
-    }
-
-    fn accept(&mut self, record: &Record) {
-        if record.is_recorded() {
-            self.prove(record);
-            self.parts.delivery_index.note(record);
-            self.say_proven(record);
         }
     }
 
@@ -195,8 +217,7 @@ impl Engine {
                 }
             }
             self.lanes.remove(&id);
-            self.unrecorded.remove(&id);
-            self.parts.direct.forget(&id);
+            self.end_offer(&id, || Answer::Declined);
         }
     }
 }

@@ -1,21 +1,20 @@
 //! Which lanes this replica works on: those of the pipelines whose buckets it holds. The lanes of other replicas are only followed.
 //!
-//! In: the buckets of the Lease. Out: whether a lane is ours, and for how much of a rate. A bucket that is given away is held until no request
-//! and no write of its lanes is in progress, so that no other replica repeats them.
+//! In: the buckets of the Lease, and those that the driver holds. Out: which buckets are released, and how much of a rate is ours. A bucket
+//! that is given away is held until no request and no write of its lanes is in progress, so that no other replica repeats them. That includes
+//! the work beside the lanes, so no task holds a bucket.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use tokio::sync::oneshot;
-
-use super::effect::Now;
+use super::effect::{Effect, Facts, Now, Ticket};
 use super::engine::Engine;
 use super::lanes::Slot;
 use super::rate::Pace;
+use crate::outbox::Answer;
 use crate::outbox::audit_log::trouble;
 use crate::outbox::record::LaneKey;
-use relaybook_core::leader::bucket::{Bucket, Buckets, COUNT};
-use relaybook_runtime::leader::Busy;
+use relaybook_core::leader::bucket::{Bucket, Buckets};
 use relaybook_settings::config::Rate;
 
 /// How often the lanes of buckets that are given away are checked for work in progress.
@@ -23,16 +22,17 @@ const CHECK: Duration = Duration::from_millis(20);
 /// How long the part of a rate is used before it is computed again.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// The buckets that the engine holds, and its parts of rates.
+/// What the engine knows about the buckets that the driver holds, and its parts of rates.
 #[derive(Default)]
 pub(crate) struct Ours {
-    holds: [Option<Busy>; COUNT as usize],
+    /// The buckets that were held in the last turn.
+    held: Buckets,
     /// When to check again whether buckets can be handed over.
     check: Option<Instant>,
     /// By uid of the pipeline: writes and deletions of its Deliveries that are in progress and belong to no lane.
     pub(super) beside: HashMap<String, usize>,
     /// Pipelines that are handed over to another shard, by uid.
-    drains: Vec<(String, oneshot::Sender<()>)>,
+    drains: Vec<(String, Ticket)>,
     /// By namespace and notification: how many of its pipelines are ours, of how many, and when they were counted.
     parts: HashMap<(String, String), (usize, usize, Instant)>,
 }
@@ -42,32 +42,21 @@ impl Ours {
     pub(super) fn next_check(&self) -> Option<Instant> {
         self.check
     }
-
-    fn held(&self) -> Buckets {
-        Bucket::all().filter(|bucket| self.holds[bucket.index()].is_some()).collect()
-    }
 }
 
 impl Engine {
-    /// Returns whether the deliveries of a pipeline are this replica's to send.
-    pub(crate) fn is_ours(&self, pipeline_uid: &str) -> bool {
-        self.ours.holds[Bucket::of(pipeline_uid).index()].is_some() && self.parts.lease.owns(pipeline_uid)
-    }
-
     /// Returns whether this replica decides about the Deliveries of a pipeline now: their origin, and whether they are sent.
-    pub(crate) fn decides(&self, pipeline_uid: &str) -> bool {
-        self.is_judged() && self.is_ours(pipeline_uid)
+    pub(crate) fn decides(&self, pipeline_uid: &str, facts: &Facts<'_>) -> bool {
+        self.is_judged(facts) && facts.is_ours(pipeline_uid)
     }
 
-    /// Takes the buckets that the Lease has gained. Hands over those that it gives away, as soon as nothing is in progress in them.
-    pub(crate) fn follow_buckets(&mut self, now: Now) {
-        let buckets = self.parts.lease.buckets();
-        let held = self.ours.held();
-        for bucket in buckets.without(held).iter() {
-            self.ours.holds[bucket.index()] = self.parts.lease.hold(bucket);
+    /// Releases the buckets that the Lease gives away, as soon as nothing is in progress in them.
+    pub(crate) fn follow_buckets(&mut self, facts: &Facts<'_>, now: Now) {
+        let before = std::mem::replace(&mut self.ours.held, facts.held);
+        if !facts.held.without(before).is_empty() {
             self.ours.parts.clear();
         }
-        let given = held.without(buckets);
+        let given = facts.held.without(facts.lease.buckets());
         if given.is_empty() {
             self.ours.check = None;
             return;
@@ -75,15 +64,11 @@ impl Engine {
         if self.ours.check.is_some_and(|check| now.mono < check) {
             return;
         }
-        self.ours.check = Some(now.mono + CHECK);
         self.ours.parts.clear();
         self.drop_what_is_given(|uid| given.contains(Bucket::of(uid)));
-        for bucket in given.without(self.in_progress()).iter() {
-            self.ours.holds[bucket.index()] = None;
-        }
-        if self.ours.held().without(buckets).is_empty() {
-            self.ours.check = None;
-        }
+        let waiting = given.also_in(self.in_progress());
+        self.effects.extend(given.without(waiting).iter().map(Effect::Release));
+        self.ours.check = (!waiting.is_empty()).then_some(now.mono + CHECK);
     }
 
     /// Removes what another replica decides from now on.
@@ -111,10 +96,10 @@ impl Engine {
     }
 
     /// Answers when nothing of a pipeline is in progress. It is not ours any more.
-    pub(super) fn drain(&mut self, pipeline_uid: String, answer: oneshot::Sender<()>) {
+    pub(super) fn on_drain(&mut self, ticket: Ticket, pipeline_uid: String) {
         self.drop_what_is_given(|uid| uid == pipeline_uid);
         self.ours.parts.clear();
-        self.ours.drains.push((pipeline_uid, answer));
+        self.ours.drains.push((pipeline_uid, ticket));
     }
 
     /// Answers for the pipelines of which nothing is in progress any more.
@@ -128,10 +113,7 @@ impl Engine {
         let busy: HashSet<&str> = self.busy_pipelines().collect();
         let (waiting, done): (Vec<_>, Vec<_>) = drains.into_iter().partition(|(uid, _)| busy.contains(uid.as_str()));
         self.ours.drains = waiting;
-        for (_, answer) in done {
-            // A dispatcher that does not wait any more has ended.
-            let _ = answer.send(());
-        }
+        self.effects.extend(done.into_iter().map(|(_, ticket)| Effect::Answer(ticket, Answer::Drained)));
     }
 
     /// Counts a write or a deletion that belongs to no lane.
@@ -150,20 +132,19 @@ impl Engine {
     }
 
     /// Follows a lane of another replica: why it waits, according to its head.
-    pub(super) fn follow_lane(&self, key: &LaneKey) {
-        self.parts.delivery_index.trouble(key, self.lanes.head(key).and_then(trouble));
+    pub(super) fn follow_lane(&self, key: &LaneKey, facts: &Facts<'_>) {
+        facts.delivery_index.trouble(key, self.lanes.head(key).and_then(trouble));
     }
 
     /// Returns this replica's part of a rate: as much as it has of the pipelines to which the notification applies.
-    pub(super) fn part_of(&mut self, key: &LaneKey, rate: Rate, now: Instant) -> Pace {
-        if self.parts.lease.buckets() == Buckets::ALL && self.parts.lease.sharding().all.is_empty() {
+    pub(super) fn part_of(&mut self, key: &LaneKey, rate: Rate, facts: &Facts<'_>, now: Instant) -> Pace {
+        if facts.lease.owns_all() {
             return Pace::new(rate, 1, 1);
         }
         let of = (key.namespace.clone(), key.notification.clone());
         let known = self.ours.parts.get(&of).filter(|(_, _, at)| now.duration_since(*at) < FRESH);
         let (ours, all, known_at) = known.copied().unwrap_or_else(|| {
-            let pipelines = self.parts.pipeline_index.pipelines_of(&of.0, &of.1);
-            let (ours, all) = self.parts.lease.part(pipelines.iter().map(String::as_str));
+            let (ours, all) = facts.lease.part(facts.pipelines.pipelines_of(&of.0, &of.1));
             (ours, all, now)
         });
         self.ours.parts.insert(of, (ours, all, known_at));

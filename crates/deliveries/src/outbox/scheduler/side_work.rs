@@ -3,9 +3,10 @@
 //! In: lanes with more deliveries than they can contain, settled deliveries with a new annotation. Out: tasks that write. The pure
 //! functions of `supersede` and `redeliver` decide which deliveries are superseded or redelivered.
 
-use super::effect::{Effect, Now, Task};
+use super::effect::{Effect, Facts, Now, Task};
 use super::engine::Engine;
-use crate::outbox::attempt::work::{Decided, Worked};
+use super::writes::{Kind, Limit, Write};
+use crate::outbox::attempt::decided::{Decided, Worked};
 use crate::outbox::lane::redeliver::{noted, reopened, wanted};
 use crate::outbox::lane::supersede::{BOUND, Why, statuses, victims};
 use crate::outbox::lane::{Due, Place};
@@ -15,12 +16,12 @@ use relaybook_api::{Age, Outcome};
 
 impl Engine {
     /// Removes from a lane the deliveries that later ones supersede. Nothing of the lane is sent until their outcomes are written.
-    pub(crate) fn supersede(&mut self, key: &LaneKey, now: Now) {
+    pub(crate) fn supersede(&mut self, key: &LaneKey, facts: &Facts<'_>, now: Now) {
         let Some(slot) = self.lanes.get_mut(key).filter(|slot| slot.lane.count() > 1 && !slot.lane.is_marking()) else {
             return;
         };
         let Some(head) = slot.lane.head() else { return };
-        let found = self.parts.pipeline_index.effective(&head.spec);
+        let found = facts.pipelines.effective(&head.spec);
         // Deliveries of an earlier notification with the same name are canceled, not superseded.
         let Some(notification) = found.filter(|n| n.uid == head.spec.notification_uid) else { return };
         let why = match notification.delivery.supersede {
@@ -32,7 +33,7 @@ impl Engine {
             return;
         }
         let places = victims(&slot.lane, why);
-        let known = |record: &Record, after| self.parts.delivery_index.replaced(record, after);
+        let known = |record: &Record, after| facts.delivery_index.replaced(record, after);
         let statuses = statuses(&slot.lane, &places, why, now.wall, known);
         slot.marked |= !places.is_empty();
         let superseded = slot.lane.supersede(&places).into_iter().zip(statuses).map(|(record, status)| {
@@ -47,16 +48,16 @@ impl Engine {
     /// those before it. So no stored count ever contains a delivery that is still pending.
     fn write_superseded(&mut self, key: &LaneKey) {
         if let Some(decided) = self.lanes.get_mut(key).and_then(|slot| slot.superseding.pop_front()) {
-            self.start(Task::Supersede(key.clone(), Box::new(decided)));
+            self.start(Task::Write(Write::new(Kind::Superseded(key.clone()), decided, Limit::Outcomes)));
         }
     }
 
     /// Handles the end of the write for a superseded delivery. It is stored as Superseded, or another replica has written another state.
-    pub(crate) fn superseded(&mut self, key: &LaneKey, worked: Worked, now: Now) {
-        self.written(&worked.record, false, now);
+    pub(crate) fn on_superseded(&mut self, key: &LaneKey, worked: Worked, facts: &Facts<'_>, now: Now) {
+        self.accept_written(&worked.record, false, facts, now);
         let is_superseded = worked.gone || worked.record.status.outcome == Some(Outcome::Superseded);
         // The counts of the others are wrong now, or this replica is no longer the leader.
-        if !is_superseded || !self.decides(&key.pipeline) || self.draining {
+        if !is_superseded || !self.decides(&key.pipeline, facts) || self.draining {
             self.lanes.keep_pending(key);
         }
         self.write_superseded(key);
@@ -65,71 +66,73 @@ impl Engine {
             if !worked.gone && worked.record.status.outcome.is_none() {
                 // Another replica has attempted it meanwhile, so it is still pending.
                 slot.lane.insert(Place::from(&*worked.record.spec), worked.record);
-                return self.moved(key, now);
+                return self.moved(key, facts, now);
             }
         }
         self.lanes.settled(&worked.record.id);
-        self.settled(worked, now);
-        self.moved(key, now);
+        self.settled(worked, facts, now);
+        self.moved(key, facts, now);
     }
 
     /// Stores the request of a user to redeliver a settled delivery, or removes it if there is none.
-    pub(crate) fn asked(&mut self, record: Record, now: Now) {
+    pub(crate) fn asked(&mut self, record: Record, facts: &Facts<'_>, now: Now) {
         match wanted(&record) {
             // Those of other replicas are found in the list of the term in which their bucket is acquired.
-            Some(_) if self.is_ours(&record.spec.pipeline_ref.uid) => {
+            Some(_) if facts.is_ours(&record.spec.pipeline_ref.uid) => {
                 self.asks.insert(record);
-                self.reopen(now);
+                self.reopen(facts, now);
             }
             _ => self.asks.remove_unless_newer(&record),
         }
     }
 
     /// Reopens deliveries for which users have requested a redelivery, a few at a time.
-    pub(crate) fn reopen(&mut self, now: Now) {
-        if self.draining || !self.is_judged() {
+    pub(crate) fn reopen(&mut self, facts: &Facts<'_>, now: Now) {
+        if self.draining || !self.is_judged(facts) {
             return;
         }
         while let Some(record) = self.asks.take_next() {
             // One that another client may have created can only be redelivered once the dispatcher has compared its content.
-            let sight = if self.parts.delivery_index.is_doubtful(&record.id) { Sight::Watched } else { Sight::Listed };
-            let Some(value) = wanted(&record).filter(|_| self.admit(&record, sight, now)) else { continue };
-            let Some(busy) = self.parts.lease.begin(&record.spec.pipeline_ref.uid) else { continue };
+            let sight = if facts.delivery_index.is_doubtful(&record.id) { Sight::Watched } else { Sight::Listed };
+            let Some(value) = wanted(&record).filter(|_| self.admit(&record, sight, facts, now)) else { continue };
+            if !facts.is_ours(&record.spec.pipeline_ref.uid) {
+                continue;
+            }
             self.begin_beside(&record.spec.pipeline_ref.uid);
             self.asks.begin(&record.id.namespace);
             let status = reopened(&record.status, value, now.wall);
             let record = Record { not_found: 0, ..record };
-            self.start(Task::Reopen(Box::new(Decided::noted(record, status)), busy));
+            self.start(Task::Write(Write::new(Kind::Reopened, Decided::noted(record, status), Limit::Aside)));
         }
     }
 
     /// Handles the end of the write that reopens a delivery. The object may have changed or been deleted meanwhile.
-    pub(crate) fn reopened(&mut self, worked: Worked, now: Now) {
+    pub(crate) fn on_reopened(&mut self, worked: Worked, facts: &Facts<'_>, now: Now) {
         self.end_beside(&worked.record.spec.pipeline_ref.uid);
         self.asks.end(&worked.record.id.namespace);
         let Worked { mut record, gone, instead, is_written, .. } = worked;
         if gone {
-            self.parts.delivery_index.forget(&record.id);
+            facts.delivery_index.forget(&record.id);
         } else {
             record.again = record.status.outcome.is_none();
             record.age = Age::new(record.since(), now.wall, now.boot);
             if is_written {
                 self.effects.push(Effect::Reopened);
             }
-            self.seen(record, now);
+            self.seen(record, facts, now);
         }
         if let Some(instead) = instead {
-            self.seen(*instead, now);
+            self.seen(*instead, facts, now);
         }
-        self.reopen(now);
+        self.reopen(facts, now);
     }
 
     /// Checks a lane that no longer contains a delivery that was pending, and the lanes that waited for that delivery.
-    pub(crate) fn moved(&mut self, key: &LaneKey, now: Now) {
+    pub(crate) fn moved(&mut self, key: &LaneKey, facts: &Facts<'_>, now: Now) {
         let behind = self.lanes.waiting_for(key);
-        self.check(key, now);
+        self.check(key, facts, now);
         for other in behind {
-            self.changed(&other, false, now);
+            self.changed(&other, false, facts, now);
         }
     }
 }

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 use crate::outbox::record::{Record, name};
 pub(crate) use conflict::{keep_history, met};
-use health::Health;
+pub(crate) use health::Health;
 use object::{Found, found, merge, object, record};
 use relaybook_api::{Delivery, DeliverySpec, DeliveryStatus, ObjectName, version};
 use relaybook_runtime::watch::{api_in, watch_by_term};
@@ -148,11 +148,10 @@ impl Journal {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// Returns whether the API server accepts deliveries of a notification in this namespace, as far as is known. It has answered the last
-    /// write, and has accepted a create for the notification since the last failed create in the namespace.
+    /// Returns whether the API server accepts deliveries, as far as is known.
     #[must_use]
-    pub fn is_accepting(&self, namespace: &str, notification: &str) -> bool {
-        self.health.is_accepting(namespace, notification)
+    pub(in crate::outbox) fn health(&self) -> &Health {
+        &self.health
     }
 
     /// Records a transition with a status: none before its first attempt, and otherwise the result of the attempt. Returns the object that
@@ -163,7 +162,7 @@ impl Journal {
         result
     }
 
-    /// Records a test. Returns `None` if an object with its name exists. It does not count for [`Self::is_accepting`].
+    /// Records a test. Returns `None` if an object with its name exists. It does not count for the health.
     pub async fn create_test(&self, new: &New) -> Result<Option<Record>, JournalError> {
         let object = object(&name(&new.spec), &new.spec, None);
         match deadline(self.api(&new.namespace).create(&PostParams::default(), &object)).await {

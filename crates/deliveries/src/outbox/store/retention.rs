@@ -12,8 +12,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::retention_index::{Overdue, Persisted, Rules, Surplus};
-use crate::outbox::attempt::work::Parts;
 use crate::outbox::record::LaneKey;
+use crate::outbox::scheduler::parts::Parts;
 use crate::outbox::send_gate::index::Cursors;
 use relaybook_api::now;
 
@@ -90,18 +90,20 @@ fn acts(parts: &Parts) -> bool {
 }
 
 fn overdue(parts: &Parts, cap: usize, most: usize, failing: &Failing) -> Overdue {
-    let (pipeline_index, cursors) = (&parts.pipeline_index, parts.pipeline_index.cursors());
-    let is_known = pipeline_index.source().unknown.is_none();
+    // The delivery index calls this for its lanes while it is locked, so the pipeline index is locked before.
+    let known = parts.pipeline_index.read();
+    let is_known = known.source().unknown.is_none();
     let rules = |lane: &LaneKey| {
-        let notification = pipeline_index.of_lane(lane);
-        let home = notification.as_ref().map_or(&lane.namespace, |notification| &notification.home);
-        let is_known = is_known && pipeline_index.is_watched(&lane.namespace);
+        let notification = known.of_lane(lane);
+        let home = notification.map_or(&lane.namespace, |notification| &notification.home);
+        let is_known = is_known && known.is_watched(&lane.namespace);
         let (resting, elsewhere) = (failing.contains_key(home), !parts.lease.owns(&lane.pipeline));
         // If the notification is gone, the built-in defaults apply.
-        let retain = notification.as_ref().map(|notification| notification.delivery.retain).unwrap_or_default();
-        Rules { retain, cursor: if is_known { persisted(&cursors, lane) } else { Persisted::Unknown }, resting, elsewhere }
+        let retain = notification.map(|notification| notification.delivery.retain).unwrap_or_default();
+        let cursor = if is_known { persisted(known.cursors(), lane) } else { Persisted::Unknown };
+        Rules { retain, cursor, resting, elsewhere }
     };
-    parts.delivery_index.overdue(rules, pipeline_index.meanings(), cap, most, now())
+    parts.delivery_index.overdue(rules, known.meanings(), cap, most, now())
 }
 
 fn persisted<'a>(cursors: &'a HashMap<String, Arc<Cursors>>, lane: &LaneKey) -> Persisted<'a> {

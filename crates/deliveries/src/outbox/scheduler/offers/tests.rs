@@ -10,24 +10,25 @@ use futures::future;
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use super::*;
-use crate::outbox::attempt::work::Worked;
-use crate::outbox::lane::After;
-use crate::outbox::record::name;
 use crate::outbox::scheduler::effect::{Done, Effect, Input};
 use crate::outbox::scheduler::fair_queue::AttemptOutcome;
 use crate::outbox::scheduler::lanes::Lanes;
 use crate::outbox::scheduler::unrecorded::Unrecorded;
+use crate::outbox::scheduler::writes::Answered;
 use crate::outbox::send_gate::genuine::History;
 use crate::outbox::send_gate::index::{PipelineFacts, PipelineIndex, Source};
+use crate::outbox::store::journal::Written;
 use crate::outbox::testing::{self, notification, record};
-use crate::outbox::{Command, Deliveries, Layered, Overridden, Parts, ToRecord};
+use crate::outbox::{Command, Deliveries, Layered, Message, Overridden, Parts, ToRecord};
 use relaybook_api::delivery::PipelineRef;
 use relaybook_api::testing::spec;
-use relaybook_api::{DeliveryStatus, ObjectName, Outcome};
+use relaybook_api::{ObjectName, Outcome};
+use relaybook_core::leader::bucket::Buckets;
+use relaybook_egress::{Attempt, AttemptResult};
 use relaybook_runtime::leader::Lease;
 use relaybook_settings::config::EffectiveNotification;
 
@@ -91,33 +92,60 @@ fn parts(api: &ApiServer) -> Parts {
     Parts { lease: Lease::held(Duration::from_mins(10)), pipeline_index: pipeline_index(), ..testing::parts(api.client()) }
 }
 
-/// The engine of the leader. It knows that the receiver answers promptly, and that the API server accepts deliveries.
-async fn engine(api: &ApiServer) -> Engine {
-    let mut engine = Engine::new(parts(api), 16, vec![None], fastrand::Rng::with_seed(1));
-    engine.initial_sync.complete(0, 1);
-    assert!(engine.on(Input::Lease, Now::read()).is_empty());
-    engine.parts.journal.create(&new(9), None).await.unwrap();
-    api.creates.store(0, Ordering::Relaxed);
+/// The engine of the leader, with what it uses.
+struct Leader {
+    engine: Engine,
+    parts: Parts,
+    offers: u64,
+}
 
-    let (lane, now) = (record(1).lane(), Instant::now());
-    let sending = notification("n1").sending.unwrap();
-    let origin = engine.parts.origin(&sending);
-    engine.fair_queue.ready(&origin, lane, now);
-    let turn = engine.fair_queue.next(now).unwrap();
-    engine.fair_queue.took(&turn, AttemptOutcome::Answer, Some(Duration::from_millis(1)));
-    engine.fair_queue.release(&origin, &turn.lane, AttemptOutcome::Answer, now);
-    engine
+impl Leader {
+    /// The receiver answers promptly, and the API server accepts deliveries. The engine knows both.
+    async fn new(api: &ApiServer) -> Self {
+        let engine = Engine::new(16, vec![None], fastrand::Rng::with_seed(1));
+        let mut leader = Self { engine, parts: parts(api), offers: 0 };
+        leader.engine.initial_sync.complete(0, 1);
+        assert!(leader.on(Input::Lease, Now::read()).is_empty());
+        leader.parts.journal.create(&new(9), None).await.unwrap();
+        api.creates.store(0, Ordering::Relaxed);
+
+        let (lane, now) = (record(1).lane(), Instant::now());
+        let origin = leader.with(|_, facts| facts.origin(&notification("n1").sending.unwrap()));
+        let queue = &mut leader.engine.fair_queue;
+        queue.ready(&origin, lane, now);
+        let turn = queue.next(now).unwrap();
+        queue.took(&turn, AttemptOutcome::Answer, Some(Duration::from_millis(1)));
+        queue.release(&origin, &turn.lane, AttemptOutcome::Answer, now);
+        leader
+    }
+
+    fn with<T>(&mut self, act: impl FnOnce(&mut Engine, &Facts<'_>) -> T) -> T {
+        let pipelines = self.parts.pipeline_index.read();
+        act(&mut self.engine, &self.parts.facts(Buckets::ALL, &pipelines))
+    }
+
+    fn on(&mut self, input: Input, now: Now) -> Vec<Effect> {
+        self.with(|engine, facts| engine.on(input, facts, now))
+    }
+
+    fn seen(&mut self, record: Record, now: Now) {
+        self.with(|engine, facts| engine.seen(record, facts, now));
+    }
+
+    /// Offers a delivery, and returns the answer, if there is one.
+    fn offer(&mut self, new: New) -> Option<Answer> {
+        self.offers += 1;
+        let ticket = Ticket(self.offers);
+        self.with(|engine, facts| engine.on_offer(ticket, new, facts, Now::read()));
+        std::mem::take(&mut self.engine.effects).into_iter().find_map(|effect| match effect {
+            Effect::Answer(of, answer) if of == ticket => Some(answer),
+            _ => None,
+        })
+    }
 }
 
 fn new(serial: i64) -> New {
     New { namespace: "team-a".into(), elsewhere: None, spec: Arc::new(spec(serial)) }
-}
-
-/// Offers a delivery to the engine.
-fn offer(engine: &mut Engine, serial: i64) -> oneshot::Receiver<Answer> {
-    let (answer, answered) = oneshot::channel();
-    engine.offer(Offer { namespace: "team-a".into(), spec: Arc::new(spec(serial)), answer }, Now::read());
-    answered
 }
 
 /// Returns the one task that the engine wants.
@@ -130,7 +158,7 @@ fn only_task(effects: Vec<Effect>) -> Task {
 }
 
 /// The handle of the dispatcher, and the commands that it sends.
-fn deliveries(parts: &Parts) -> (Deliveries, mpsc::Receiver<Command>) {
+fn deliveries(parts: &Parts) -> (Deliveries, mpsc::Receiver<Message>) {
     let (commands, queue) = mpsc::channel(8);
     let (_, loaded) = watch::channel(None);
     let deliveries = Deliveries {
@@ -147,10 +175,10 @@ fn to_record(check_elsewhere: bool) -> Vec<ToRecord> {
     vec![ToRecord { deliveries: vec![spec(1)], check_elsewhere }]
 }
 
-/// Waits for the next command, which must be an offer.
-async fn next_offer(commands: &mut mpsc::Receiver<Command>) -> Offer {
+/// Waits for the next command, which must be an offer, and answers it.
+async fn answer_offer(commands: &mut mpsc::Receiver<Message>, decide: impl FnOnce(New) -> Option<Answer>) {
     match commands.recv().await {
-        Some(Command::Offer(offer)) => offer,
+        Some((Command::Offer(new), Some(answer))) => answer.send(decide(new).expect("an answer")).unwrap(),
         other => panic!("it is not offered: {other:?}"),
     }
 }
@@ -158,29 +186,29 @@ async fn next_offer(commands: &mut mpsc::Receiver<Command>) -> Offer {
 #[tokio::test]
 async fn a_delivery_in_progress_is_not_declined_because_the_api_server_refuses_others() {
     let api = ApiServer::default();
-    let mut engine = engine(&api).await;
-    assert!(offer(&mut engine, 1).try_recv().is_err(), "it is accepted");
+    let mut leader = Leader::new(&api).await;
+    assert!(leader.offer(new(1)).is_none(), "it is accepted");
     api.is_full.store(true, Ordering::Relaxed);
-    engine.parts.journal.create(&new(9), None).await.unwrap_err();
+    leader.parts.journal.create(&new(9), None).await.unwrap_err();
     let id = record(1).id;
     for stage in [Stage::Attempted, Stage::Recording, Stage::Written] {
-        engine.unrecorded.add(id.clone(), Instant::now() + DIRECT);
-        engine.unrecorded.set(&id, stage);
-        assert!(offer(&mut engine, 1).try_recv().is_err(), "{stage:?}: it has a writer, whose result is the answer");
+        leader.engine.unrecorded.add(id.clone(), Instant::now() + DIRECT, Ticket(0));
+        leader.engine.unrecorded.set(&id, stage);
+        assert!(leader.offer(new(1)).is_none(), "{stage:?}: it has a writer, whose result is the answer");
     }
     // One that nobody writes is declined.
-    engine.unrecorded = Unrecorded::default();
-    engine.lanes = Lanes::default();
-    assert!(matches!(offer(&mut engine, 1).try_recv(), Ok(Answer::Declined)));
+    leader.engine.unrecorded = Unrecorded::default();
+    leader.engine.lanes = Lanes::default();
+    assert!(matches!(leader.offer(new(1)), Some(Answer::Declined)));
 }
 
 #[tokio::test]
 async fn only_the_engine_decides_about_an_offer_while_the_api_server_refuses_records() {
     let api = ApiServer::default();
     let parts = parts(&api);
-    assert!(!parts.journal.is_accepting("team-a", "deploys"));
+    assert!(!parts.journal.health().is_accepting("team-a", "deploys"));
     let (deliveries, mut commands) = deliveries(&parts);
-    let engine = async { next_offer(&mut commands).await.answer.send(Answer::Recorded).unwrap() };
+    let engine = answer_offer(&mut commands, |_| Some(Answer::Recorded));
     let (errors, ()) = tokio::join!(deliveries.record(to_record(false)), engine);
     assert!(errors.iter().all(Option::is_none), "{errors:?}");
     assert_eq!(api.creates(), 0, "the engine is the one writer");
@@ -188,67 +216,62 @@ async fn only_the_engine_decides_about_an_offer_while_the_api_server_refuses_rec
 
 #[tokio::test]
 async fn a_settled_delivery_that_no_cursor_has_passed_is_not_sent_directly() {
-    let mut engine = engine(&ApiServer::default()).await;
+    let mut leader = Leader::new(&ApiServer::default()).await;
     let mut settled = record(1);
     settled.status.outcome = Some(Outcome::Delivered);
-    engine.parts.delivery_index.note(&settled);
-    assert!(matches!(offer(&mut engine, 1).try_recv(), Ok(Answer::Declined)));
-    assert_eq!((engine.unrecorded.count(), engine.lanes.count()), (0, 0));
-    assert!(offer(&mut engine, 2).try_recv().is_err(), "the next one is accepted");
-    assert_eq!(engine.unrecorded.count(), 1);
+    leader.parts.delivery_index.note(&settled);
+    assert!(matches!(leader.offer(new(1)), Some(Answer::Declined)));
+    assert_eq!((leader.engine.unrecorded.count(), leader.engine.lanes.count()), (0, 0));
+    assert!(leader.offer(new(2)).is_none(), "the next one is accepted");
+    assert_eq!(leader.engine.unrecorded.count(), 1);
 }
 
 #[tokio::test]
 async fn beyond_the_limit_of_unrecorded_deliveries_the_next_one_is_recorded_first() {
     let api = ApiServer::default();
-    let mut engine = engine(&api).await;
+    let mut leader = Leader::new(&api).await;
     let other = |n: usize| ObjectName::new("team-b", n.to_string());
-    (0..MOST).for_each(|n| engine.unrecorded.add(other(n), Instant::now() + DIRECT));
-    let (deliveries, mut commands) = deliveries(&engine.parts);
-    let answers = async {
-        let offer = next_offer(&mut commands).await;
-        engine.offer(offer, Now::read());
-    };
+    (0..MOST).for_each(|n| leader.engine.unrecorded.add(other(n), Instant::now() + DIRECT, Ticket(0)));
+    let (deliveries, mut commands) = deliveries(&leader.parts);
+    let answers = answer_offer(&mut commands, |new| leader.offer(new));
     let recorded = timeout(LONG, future::join(deliveries.record(to_record(false)), answers)).await;
     let (errors, ()) = recorded.expect("an answer to the offer");
     assert!(errors.iter().all(Option::is_none), "{errors:?}");
     assert_eq!(api.creates(), 1);
-    assert!(matches!(commands.try_recv(), Ok(Command::Recorded(records)) if records.len() == 1));
+    assert!(matches!(commands.try_recv(), Ok((Command::Recorded(records), None)) if records.len() == 1));
 
-    engine.unrecorded.remove(&other(0));
-    assert!(offer(&mut engine, 1).try_recv().is_err(), "there is room for one");
+    leader.engine.unrecorded.remove(&other(0));
+    assert!(leader.offer(new(1)).is_none(), "there is room for one");
 }
 
 /// The receiver does not answer promptly: the delivery is recorded once, and the next one waits until the outcome is written.
 #[tokio::test]
 async fn a_slow_direct_attempt_is_recorded_and_its_outcome_written_before_the_next_attempt() {
-    let mut engine = engine(&ApiServer::default()).await;
-    let (answer, mut answered) = oneshot::channel();
-    let first = Offer { namespace: "team-a".into(), spec: Arc::new(spec(1)), answer };
+    let mut leader = Leader::new(&ApiServer::default()).await;
     let now = Now::read();
-    let task = only_task(engine.on(Input::Command(Command::Offer(first)), now));
-    let Task::Attempt { turn, record: head, .. } = task else { panic!("it is not attempted at once") };
-    assert!(!head.is_recorded() && answered.try_recv().is_err());
+    let task = only_task(leader.on(Input::Command(Ticket(1), Command::Offer(new(1))), now));
+    let Task::Attempt { turn, record: head, notification, .. } = task else { panic!("it is not attempted at once") };
+    assert!(!head.is_recorded());
 
     let now = Now { mono: now.mono + DIRECT, ..now };
-    assert_eq!(engine.next_time(), Some(now.mono));
-    let Task::Record(id, _) = only_task(engine.on(Input::Tick, now)) else { panic!("it is not recorded") };
-    let stored = Done::Recorded(id, Box::new(Ok(record(1))));
-    assert!(engine.on(Input::Done(stored), now).is_empty());
-    assert!(matches!(answered.try_recv(), Ok(Answer::Recorded)));
+    assert_eq!(leader.with(|engine, facts| engine.next_time(facts)), Some(now.mono));
+    let Task::Write(write) = only_task(leader.on(Input::Tick, now)) else { panic!("it is not recorded") };
+    assert_eq!(write.kind, Kind::Pending);
+    let effects = leader.on(Input::Done(Done::Answered(write, Answered::Created(Box::new(Ok(record(1)))))), now);
+    assert!(matches!(effects[..], [Effect::Answer(Ticket(1), Answer::Recorded)]));
     let next = Command::Recorded(vec![record(2)]);
-    assert!(engine.on(Input::Command(next), now).is_empty(), "the first one is in progress");
+    assert!(leader.on(Input::Command(Ticket(2), next), now).is_empty(), "the first one is in progress");
 
-    let status = DeliveryStatus { outcome: Some(Outcome::Delivered), attempts: 1, ..DeliveryStatus::default() };
-    let decided = Box::new(Decided::superseded(*head, status.clone()));
-    let ended = Done::Attempted { turn, attempt_outcome: AttemptOutcome::Answer, decided };
-    let task = only_task(engine.on(Input::Done(ended), now));
-    let Task::Write { key, decided, .. } = task else { panic!("its outcome is not written first") };
-    let record = Record { status, ..decided.into_record() };
-    assert!(record.is_recorded(), "the write patches the object");
-    let after = After::Settled { answered: true };
-    let written = Worked { record, after, gone: false, instead: None, is_written: true };
-    let effects = engine.on(Input::Done(Done::Worked(key, Box::new(written))), now);
+    let (redirect, body, rotated) = (None, String::new(), false);
+    let result = AttemptResult::Answered { status: 200, retry_after: None, redirect, body, rotated };
+    let attempt = Box::new(Ok(Attempt { started: now.wall, duration: DIRECT, result }));
+    let ended = Done::Attempted { turn, retry: notification.delivery.retry, attempt };
+    let Task::Write(write) = only_task(leader.on(Input::Done(ended), now)) else {
+        panic!("its outcome is not written first")
+    };
+    assert!(write.decided.record.is_recorded(), "the write patches the object");
+    let written = Written::Stored { version: "2".into(), status: Box::new(write.decided.status.clone()) };
+    let effects = leader.on(Input::Done(Done::Answered(write, Answered::Patched(Ok(written)))), now);
     let [Effect::Settled(..), Effect::Start(Task::Attempt { record: head, .. })] = &effects[..] else {
         panic!("the first one is not reported, or the next one not attempted")
     };
@@ -266,43 +289,36 @@ fn layer_of(home: &str) -> Layered {
 #[tokio::test]
 async fn an_edit_of_the_url_during_a_direct_attempt_makes_no_second_record() {
     let api = ApiServer::default();
-    let parts = parts(&api);
+    let mut leader = Leader::new(&api).await;
     let global = ObjectName::new("platform", "relaybook-config");
-    parts.pipeline_index.put_source(Source { config_map: Some(global), ..Source::default() });
-    parts.pipeline_index.put_layers("p1", layer_of("platform"));
-    let (deliveries, mut commands) = deliveries(&parts);
-    let engine = async {
-        let offer = next_offer(&mut commands).await;
-        let id = ObjectName::new(offer.namespace, name(&offer.spec));
-        parts.direct.add(&id, offer.answer);
-        // The pass ends, and the engine repeats the write.
-        parts.direct.failed(&id, &JournalError::Timeout);
-        id
-    };
-    let (errors, id) = tokio::join!(deliveries.record(to_record(false)), engine);
-    assert_eq!((errors.len(), id.namespace.as_str()), (1, "platform"));
-    assert!(errors[0].is_some());
+    leader.parts.pipeline_index.put_source(Source { config_map: Some(global), ..Source::default() });
+    let (deliveries, mut commands) = deliveries(&leader.parts);
+    let id = ObjectName::new("platform", name(&spec(1)));
+    leader.engine.unrecorded.add(id.clone(), Instant::now() + DIRECT, Ticket(0));
+    leader.engine.unrecorded.set(&id, Stage::Written);
+    // The pass ends, and the engine repeats the write.
+    leader.engine.has_failed(&id, &JournalError::Timeout);
 
-    parts.pipeline_index.put_layers("p1", layer_of("team-a"));
-    let errors = deliveries.record(to_record(true)).await;
+    leader.parts.pipeline_index.put_layers("p1", layer_of("team-a"));
+    let answers = answer_offer(&mut commands, |new| leader.offer(new));
+    let (errors, ()) = tokio::join!(deliveries.record(to_record(true)), answers);
     assert!(matches!(errors[0], Some((0, JournalError::OutcomePending { .. }))), "{errors:?}");
-    assert!(commands.try_recv().is_err(), "it is not offered again");
     assert_eq!(api.creates(), 0, "nobody else records it");
 }
 
 /// Somebody has created it, and changes its annotations as soon as the pipeline is known.
 #[tokio::test]
 async fn a_delivery_that_relaybook_did_not_record_leaves_its_lane_when_its_pipeline_becomes_known() {
-    let mut engine = engine(&ApiServer::default()).await;
+    let mut leader = Leader::new(&ApiServer::default()).await;
     let (mut foreign, now) = (record(50), Now::read());
     Arc::make_mut(&mut foreign.spec).pipeline_ref.uid = "p2".into();
     foreign.id.name = name(&foreign.spec);
     let PipelineRef { namespace, name, uid } = foreign.spec.pipeline_ref.clone();
-    engine.parts.pipeline_index.put_watched(None);
-    engine.seen(foreign.clone(), now);
-    assert!(engine.lanes.find(&foreign.id).is_some(), "its origin cannot be determined yet");
-    engine.parts.pipeline_index.put_pipeline("p2", PipelineFacts { uid, namespace, name, ..PipelineFacts::default() });
-    engine.parts.pipeline_index.put_history("p2", Some(History { is_dispatched: true, ..History::default() }));
-    engine.seen(Record { version: "2".into(), ..foreign.clone() }, now);
-    assert!(engine.lanes.find(&foreign.id).is_none(), "it is not sent");
+    leader.seen(foreign.clone(), now);
+    assert!(leader.engine.lanes.find(&foreign.id).is_some(), "its origin cannot be determined yet");
+    let index = &leader.parts.pipeline_index;
+    index.put_pipeline("p2", PipelineFacts { uid, namespace, name, ..PipelineFacts::default() });
+    index.put_history("p2", Some(History { is_dispatched: true, ..History::default() }));
+    leader.seen(Record { version: "2".into(), ..foreign.clone() }, now);
+    assert!(leader.engine.lanes.find(&foreign.id).is_none(), "it is not sent");
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
+use super::job::{self, Job};
 use super::server::LANES;
 use super::world::{Checked, World};
 use crate::outbox::lane::redeliver::wanted;
@@ -20,7 +21,8 @@ impl World<'_> {
         prop_assert!(!process.is_short, "the Lease is too short for the request of {serial}");
         let is_derived = serial <= server.logged() && record.spec.to == State::default();
         prop_assert!(is_derived, "{serial} is sent, but Relaybook has not derived it");
-        let is_busy = process.jobs.iter().any(|job| job.lane() == Some(key));
+        let paused = process.engine.paused.iter().map(job::lane);
+        let is_busy = process.jobs.iter().map(Job::lane).chain(paused).any(|lane| lane == Some(key));
         prop_assert!(!is_busy, "the lane of {serial} is in progress already");
         let is_kept = serial > server.cursor || server.objects.contains_key(&serial) || server.deleted.contains_key(&serial);
         prop_assert!(is_kept, "{serial} is sent, but neither the log nor an object contains it");
@@ -42,7 +44,7 @@ impl World<'_> {
             let is_dead = server.is_dead(serial);
             // Excluded: the notification was deleted before the leader knew who has recorded the Delivery. The dispatcher does not reach
             // its change any more, so the origin stays undecided until the next term.
-            let is_known = |object: &Record| leader.engine.parts.delivery_index.contains(&object.id);
+            let is_known = |object: &Record| leader.parts.delivery_index.contains(&object.id);
             let is_left = server.existing.notification.is_none() && object.is_some_and(|object| !is_known(object));
             prop_assert!(
                 outcome.is_some() || (is_dead && (object.is_none() || is_left)),

@@ -5,16 +5,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
-use tokio::sync::oneshot::error::TryRecvError;
-
 use super::job::Job;
 use super::process::Process;
 use super::server::{Form, LANES, NAMESPACE, PIPELINE, Server, derived};
-use crate::outbox::Command;
-use crate::outbox::direct::{Answer, Offer};
 use crate::outbox::record::{Record, name};
+use crate::outbox::scheduler::effect::Ticket;
 use crate::outbox::store::journal::New;
+use crate::outbox::{Answer, Command};
 use relaybook_api::{DeliverySpec, ObjectName};
 
 /// The number of the lane for the whole pipeline.
@@ -22,7 +19,7 @@ const WHOLE: usize = LANES;
 
 /// What a lane of the dispatcher waits for.
 pub(super) enum Waits {
-    Answer(oneshot::Receiver<Answer>),
+    Answer(Ticket),
     Create,
 }
 
@@ -75,15 +72,15 @@ impl Process {
 
     fn pass(&mut self, lane: usize) {
         let Some(pass) = self.passes.get_mut(&lane) else { return };
-        let Waits::Answer(answered) = &mut pass.waits else { return };
-        match answered.try_recv() {
-            Ok(Answer::Recorded) => self.recorded(lane, None),
-            Ok(Answer::Declined) => {
+        let Waits::Answer(ticket) = pass.waits else { return };
+        match self.answers.remove(&ticket) {
+            Some(Answer::Recorded) => self.recorded(lane, None),
+            Some(Answer::Declined) => {
                 pass.is_offering = false;
                 self.next(lane);
             }
-            Ok(Answer::Failed(_)) | Err(TryRecvError::Closed) => self.end(lane),
-            Err(TryRecvError::Empty) => {}
+            Some(Answer::Failed(_) | Answer::Drained) => self.end(lane),
+            None => {}
         }
     }
 
@@ -99,7 +96,7 @@ impl Process {
                 // The dispatcher waits until it knows the target.
                 None => break,
             };
-            if is_gone || self.done.contains(&serial) || self.engine.parts.delivery_index.is_recorded(PIPELINE, &id) {
+            if is_gone || self.done.contains(&serial) || self.parts.delivery_index.is_recorded(PIPELINE, &id) {
                 self.done.insert(serial);
             } else {
                 todo.push_back(spec);
@@ -116,14 +113,16 @@ impl Process {
     fn next(&mut self, lane: usize) {
         let Some(pass) = self.passes.get_mut(&lane) else { return };
         let Some(spec) = pass.todo.front().cloned() else { return self.end(lane) };
-        let serial = spec.serial;
-        if pass.is_offering {
-            let (answer, answered) = oneshot::channel();
-            pass.waits = Waits::Answer(answered);
-            self.commands.push_back(Command::Offer(Offer { namespace: NAMESPACE.to_owned(), spec, answer }));
+        let (serial, is_offering) = (spec.serial, pass.is_offering);
+        let new = New { namespace: NAMESPACE.to_owned(), elsewhere: None, spec };
+        let waits = if is_offering {
+            Waits::Answer(self.send(Command::Offer(new)))
         } else {
-            pass.waits = Waits::Create;
-            self.jobs.push(Job::Create(lane, New { namespace: NAMESPACE.to_owned(), elsewhere: None, spec }));
+            self.jobs.push(Job::Create(lane, new));
+            Waits::Create
+        };
+        if let Some(pass) = self.passes.get_mut(&lane) {
+            pass.waits = waits;
         }
         if self.is_early {
             self.done.insert(serial);
@@ -141,9 +140,9 @@ impl Process {
 
     pub(super) fn end(&mut self, lane: usize) {
         let Some(pass) = self.passes.remove(&lane) else { return };
-        self.engine.parts.delivery_index.recorded(&pass.created);
+        self.parts.delivery_index.recorded(&pass.created);
         if !pass.created.is_empty() {
-            self.commands.push_back(Command::Recorded(pass.created));
+            self.send(Command::Recorded(pass.created));
         }
         self.done.extend(pass.recorded);
     }

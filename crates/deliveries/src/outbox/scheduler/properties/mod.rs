@@ -2,8 +2,8 @@
 //!
 //! In: histories. Answers are lost, calls fail or are applied late, receivers fail, users delete, redeliver and edit. Pipelines, targets
 //! and notifications are deleted and created again, other clients create Deliveries, and watches list again. A process is killed, another
-//! one gets the Lease, and the Lease is too short. Out: what is wrong after them. The engine, its indexes, and the decisions about attempts
-//! and writes are the real ones. The API server (`server`), the `dispatcher` and the calls of tasks (`job`, `process`) are models.
+//! one gets the Lease, and the Lease is too short. Out: what is wrong after them. The engine and its indexes are the real ones, and with them
+//! all decisions. The API server (`server`), the `dispatcher` and the calls of tasks (`job`, `process`) are models.
 //! `outside` has what users and others do, `checks` what must hold. `world` is the driver. The time is virtual.
 
 mod checks;
@@ -82,6 +82,8 @@ enum Step {
     /// Another client creates the Delivery of a change that is not recorded.
     Forge(usize, Forged),
     Quota(bool),
+    /// An admission policy refuses status writes, or accepts them.
+    Policy(bool),
     /// A call that nobody waits for is applied, or not.
     Late(bool),
     Kill,
@@ -112,6 +114,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<bool>().prop_map(Step::Lease),
         1 => (0..64_usize, forged).prop_map(|(number, forged)| Step::Forge(number, forged)),
         1 => any::<bool>().prop_map(Step::Quota),
+        1 => any::<bool>().prop_map(Step::Policy),
         2 => any::<bool>().prop_map(Step::Late),
         1 => Just(Step::Kill),
         1 => Just(Step::HandOver),
@@ -132,6 +135,8 @@ enum Wrong {
     CanceledUnread,
     /// It does not read the Deliveries that a list did not contain.
     MissingUnread,
+    /// It does not answer one command.
+    LostAnswer,
 }
 
 /// Parts without an API server. Only the values that no process changes are used.
@@ -188,7 +193,8 @@ fn no_history_loses_a_delivery_breaks_the_order_of_a_lane_or_stops_it() {
 #[test]
 fn a_driver_that_is_wrong_is_found() {
     let hard = [Wrong::CanceledUnread, Wrong::MissingUnread];
-    for wrong in [Wrong::NextBeforeOutcome, Wrong::LostEffect, Wrong::CursorBeforeObject].into_iter().chain(hard) {
+    let easy = [Wrong::NextBeforeOutcome, Wrong::LostEffect, Wrong::LostAnswer, Wrong::CursorBeforeObject];
+    for wrong in easy.into_iter().chain(hard) {
         let found = try_all(fixed(4000), Some(wrong), &RefCell::default());
         assert!(matches!(found, Err(TestError::Fail(..))), "{wrong:?} is not found");
     }
@@ -203,12 +209,12 @@ fn the_histories_reach_each_kind_of_work() {
         "attempted",
         "attempted directly",
         "canceled",
-        "canceled after a live read",
         "foreign",
         "missing from a list",
         "recorded while it is attempted",
         "reopened",
         "superseded",
+        "verified",
     ];
     assert_eq!(*reached.borrow(), BTreeSet::from(expected));
 }

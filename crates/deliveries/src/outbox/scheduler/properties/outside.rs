@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use super::process::LONG;
 use super::server::{LANES, NAMESPACE};
 use super::world::{Checked, World};
 use super::{Setting, Thing};
@@ -116,13 +117,13 @@ impl World<'_> {
         let process = &mut self.processes[leader];
         process.see(existing, &self.settings, &self.server);
         let scope = Scope::Notification(NAMESPACE.to_owned(), "deploys".to_owned());
-        process.commands.push_back(Command::Check(scope));
+        process.send(Command::Check(scope));
     }
 
     /// The Lease becomes too short for a request, or it is renewed.
     pub(super) fn lease(&mut self, is_short: bool) -> Checked {
         let leader = self.leader();
-        self.processes[leader].renew(if is_short { Duration::ZERO } else { Duration::from_hours(1000) });
+        self.processes[leader].renew(if is_short { Duration::ZERO } else { LONG });
         self.on(leader, Input::Lease).map(drop)
     }
 }

@@ -1,34 +1,42 @@
-//! A process: the real engine with its indexes, the dispatcher as a model, and the tasks in progress. A task makes one call at a time.
+//! A process: the real engine with its indexes, the dispatcher as a model, and the tasks in progress. A task makes one call.
 //!
 //! In: the effects of the engine, and how calls and requests end. Out: ends of tasks, commands for the engine.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::slice;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::dispatcher::{Pass, Waits};
-use super::job::{For, Job, confirmed, read_next, to_create};
+use super::job::{Job, read_next};
 use super::outside::Existing;
-use super::server::{Fate, NAMESPACE, PIPELINE, Server, lane_of, subject, uid};
-use crate::outbox::attempt::work::{self, Decided, Worked};
-use crate::outbox::direct::Direct;
-use crate::outbox::lane::After;
-use crate::outbox::record::Record;
-use crate::outbox::scheduler::effect::{Done, Now};
+use super::server::{Fate, NAMESPACE, PIPELINE, Server, subject, uid};
+use crate::outbox::scheduler::effect::{Done, Effect, Input, Now, Ticket};
 use crate::outbox::scheduler::engine::Engine;
+use crate::outbox::scheduler::writes::{Answered, Call, Next, Write};
 use crate::outbox::send_gate::index::{PipelineFacts, PipelineIndex};
 use crate::outbox::store::delivery_index::DeliveryIndex;
-use crate::outbox::store::journal::{Event, Journal, JournalError};
-use crate::outbox::{Command, Parts, TestsKept};
+use crate::outbox::store::journal::{Event, Journal};
+use crate::outbox::{Answer, Command, Parts, TestsKept};
 use relaybook_api::notification::Ordering;
+use relaybook_core::leader::bucket::Buckets;
 use relaybook_egress::{Attempt, AttemptResult};
 use relaybook_runtime::leader::{Lease, Renewal};
 use relaybook_settings::config::EffectiveNotification;
 
+/// How long a Lease lasts that is not too short: longer than any history.
+pub(super) const LONG: Duration = Duration::from_hours(1_000_000);
+
 pub(super) struct Process {
     pub(super) engine: Engine,
+    pub(super) parts: Parts,
     renewal: Renewal,
-    pub(super) commands: VecDeque<Command>,
+    /// The buckets that the engine has not released.
+    held: Buckets,
+    /// The commands that the engine has not received yet, each with its number.
+    pub(super) commands: VecDeque<(Ticket, Command)>,
+    last: Ticket,
+    /// The answers that the dispatcher has not read yet.
+    pub(super) answers: HashMap<Ticket, Answer>,
     /// The list in progress.
     pub(super) list: VecDeque<Event>,
     /// How many reports the watch has delivered.
@@ -55,16 +63,19 @@ pub(super) struct Process {
 impl Process {
     /// Starts a process from what is stored.
     pub(super) fn new(base: &Parts, settings: &EffectiveNotification, server: &Server) -> Self {
-        let (lease, renewal) = Lease::renewable(Duration::from_hours(1000));
+        let (lease, renewal) = Lease::renewable(LONG);
         let pipeline_index = PipelineIndex::default();
         pipeline_index.complete(1);
         let journal = Journal::new(base.client.clone(), base.metrics.clone());
-        let (delivery_index, direct, tests_kept) = (DeliveryIndex::default(), Direct::default(), TestsKept::default());
-        let parts = Parts { lease, journal, pipeline_index, delivery_index, direct, tests_kept, ..base.clone() };
+        let (delivery_index, tests_kept) = (DeliveryIndex::default(), TestsKept::default());
         let mut process = Self {
-            engine: Engine::new(parts, 16, vec![None], fastrand::Rng::with_seed(1)),
+            engine: Engine::new(16, vec![None], fastrand::Rng::with_seed(1)),
+            parts: Parts { lease, journal, pipeline_index, delivery_index, tests_kept, ..base.clone() },
             renewal,
+            held: Buckets::NONE,
             commands: VecDeque::new(),
+            last: Ticket(0),
+            answers: HashMap::new(),
             list: VecDeque::new(),
             watched: 0,
             is_loaded: false,
@@ -84,6 +95,36 @@ impl Process {
         process
     }
 
+    /// Gives the engine an input. `Driver::turn`
+    pub(super) fn on(&mut self, input: Input, now: Now) -> Vec<Effect> {
+        self.held = self.held.and(self.parts.lease.buckets());
+        let pipelines = self.parts.pipeline_index.read();
+        self.engine.on(input, &self.parts.facts(self.held, &pipelines), now)
+    }
+
+    /// Carries out an effect that starts no task: `Driver::carry_out`. Returns `false` if a command is answered twice.
+    pub(super) fn carry_out(&mut self, effect: Effect) -> bool {
+        match effect {
+            Effect::Answer(ticket, answer) => return self.answers.insert(ticket, answer).is_none(),
+            Effect::Release(bucket) => self.held = self.held.without([bucket].into_iter().collect()),
+            _ => {}
+        }
+        true
+    }
+
+    /// Returns when the engine must act next.
+    pub(super) fn next_time(&self) -> Option<Instant> {
+        let pipelines = self.parts.pipeline_index.read();
+        self.engine.next_time(&self.parts.facts(self.held, &pipelines))
+    }
+
+    /// Sends a command to the engine, and returns its number.
+    pub(super) fn send(&mut self, command: Command) -> Ticket {
+        self.last.0 += 1;
+        self.commands.push_back((self.last, command));
+        self.last
+    }
+
     /// Begins a list of the Deliveries. It replaces what the watch has not delivered.
     pub(super) fn list(&mut self, server: &Server) {
         let seen = server.objects.values().map(|record| Event::Seen(Box::new(record.clone())));
@@ -93,7 +134,7 @@ impl Process {
 
     /// Its watches deliver what exists besides Deliveries.
     pub(super) fn see(&mut self, existing: Existing, settings: &EffectiveNotification, server: &Server) {
-        let index = &self.engine.parts.pipeline_index;
+        let index = &self.parts.pipeline_index;
         if existing.has_pipeline {
             let known = existing.targets.iter().map(|(lane, since)| (subject(*lane), *since));
             let subjects: HashMap<_, _> = known.collect();
@@ -140,7 +181,7 @@ impl Process {
     /// Returns whether nothing is in progress.
     pub(super) fn is_idle(&self, server: &Server) -> bool {
         let watched = self.list.is_empty() && self.watched == server.reports.len();
-        watched && self.commands.is_empty() && self.jobs.is_empty() && self.passes.is_empty()
+        watched && !self.engine.has_paused() && self.commands.is_empty() && self.jobs.is_empty() && self.passes.is_empty()
     }
 
     /// Ends the call or the request of a task. Returns what remains of the task.
@@ -153,52 +194,40 @@ impl Process {
         now: Now,
     ) -> Option<Job> {
         let done = match job {
-            Job::Attempt { turn, record, retry, failures, began } => {
+            Job::Attempt { turn, record, retry, began } => {
                 let duration = now.boot.saturating_sub(began.boot);
                 let attempt = Attempt { started: began.wall, duration, result };
                 let error = attempt.result.error();
-                self.engine.parts.delivery_index.attempted(&record, began.wall, error.as_deref());
-                let (decided, attempt_outcome) = work::ended(*record, &attempt, &retry, failures, 0.5, now);
-                Done::Attempted { turn, attempt_outcome, decided: Box::new(decided) }
+                self.parts.delivery_index.attempted(&record, began.wall, error.as_deref());
+                Done::Attempted { turn, retry, attempt: Box::new(Ok(attempt)) }
             }
-            Job::Store(of, decided) => match self.store(decided, server, fate, now) {
-                Err(decided) => return Some(Job::Store(of, decided)),
-                Ok(worked) => match of {
-                    For::Lane(key) => Done::Worked(key, worked),
-                    For::Superseded(key) => Done::Superseded(key, worked),
-                    For::Reopened(busy) => {
-                        drop(busy);
-                        Done::Reopened(worked)
-                    }
-                    For::Nobody => return None,
-                },
-            },
-            Job::Record(id, new) => {
-                let result = server.create(&new, None, fate, now);
-                self.engine.parts.journal.note_create(&new, &result);
-                if let Ok(stored) = &result {
-                    self.engine.parts.delivery_index.recorded(slice::from_ref(stored));
-                }
-                Done::Recorded(id, Box::new(result))
+            Job::Write(write) => {
+                let answered = self.call(&write, server, fate, now);
+                Done::Answered(write, answered)
+            }
+            Job::Unawaited(write) => {
+                let answered = self.call(&write, server, fate, now);
+                return match write.next(answered, false, 0.0, now) {
+                    Next::Ended(..) => None,
+                    Next::Call(again) | Next::Pause(again, ..) => Some(Job::Unawaited(again)),
+                };
             }
             Job::Create(lane, new) => {
                 let result = server.create(&new, None, fate, now);
-                self.engine.parts.journal.note_create(&new, &result);
+                self.parts.journal.note_create(&new, &result);
                 match result {
                     Ok(stored) => self.recorded(lane, Some(stored)),
                     Err(_) => self.end(lane),
                 }
                 return None;
             }
-            Job::Expel { id, foreign, busy } => {
+            Job::Expel { id, foreign } => {
                 let failed = server.delete(&id, foreign.version, fate).err().map(|error| error.detail());
-                drop(busy);
                 Done::Expelled { id, foreign, failed }
             }
-            Job::Confirm { key, record, what } => {
-                let is_gone = server.existing.is_gone(what, lane_of(&record.spec));
-                let answer = matches!(fate, Fate::Answered).then_some(is_gone);
-                return Some(confirmed(key, *record, what, answer, &self.engine.parts.pipeline_index, now));
+            Job::Verify { lane, target, what } => {
+                let is_gone = server.existing.is_gone(what, target);
+                Done::Verified { lane, what, is_gone: matches!(fate, Fate::Answered).then_some(is_gone) }
             }
             Job::Missing { source, term, absent, gone } => {
                 return Some(read_next(source, term, absent, gone, server, fate));
@@ -208,39 +237,21 @@ impl Process {
         Some(Job::Ended(Box::new(done)))
     }
 
-    /// One call of `write::store`. `Err`: another one follows.
-    fn store(&self, decided: Box<Decided>, server: &mut Server, fate: Fate, now: Now) -> Result<Box<Worked>, Box<Decided>> {
-        let parts = &self.engine.parts;
-        let (record, status, after) = decided.parts();
-        if decided.is_stored() {
-            let record = record.clone();
-            return Ok(Box::new(Worked { record, after, gone: false, instead: None, is_written: false }));
-        }
-        if record.is_recorded() {
-            let written = server.write(record, status, fate, now);
-            parts.journal.note(&written);
-            return match written {
-                Ok(written) => decided.written(written, now),
-                Err(_) => Err(decided),
-            };
-        }
-        let new = to_create(record);
-        let made: Result<Record, JournalError> = server.create(&new, Some(status), fate, now);
-        parts.journal.note_create(&new, &made);
-        match made {
-            Ok(stored) => {
-                parts.delivery_index.recorded(slice::from_ref(&stored));
-                parts.direct.recorded(&record.id);
-                decided.created(stored, now)
+    /// Makes the next call of a write: `tasks::call`.
+    fn call(&self, write: &Write, server: &mut Server, fate: Fate, now: Now) -> Answered {
+        match write.call() {
+            Call::Create(new, status) => {
+                let created = server.create(&new, status, fate, now);
+                self.parts.journal.note_create(&new, &created);
+                if let Ok(stored) = &created {
+                    self.parts.delivery_index.recorded(slice::from_ref(stored));
+                }
+                Answered::Created(Box::new(created))
             }
-            Err(error) if error.is_refused() && parts.pipeline_index.pipeline(PIPELINE).is_none() => {
-                parts.direct.recorded(&record.id);
-                let (record, after) = (record.clone(), After::Settled { answered: false });
-                Ok(Box::new(Worked { record, after, gone: true, instead: None, is_written: false }))
-            }
-            Err(error) => {
-                parts.direct.failed(&record.id, &error);
-                Err(decided)
+            Call::Patch(record, status) => {
+                let written = server.write(record, status, fate, now);
+                self.parts.journal.note(&written);
+                Answered::Patched(written)
             }
         }
     }

@@ -85,6 +85,8 @@ pub(super) struct Server {
     pub(super) flying: VecDeque<Call>,
     /// Whether a quota refuses creates.
     pub(super) is_full: bool,
+    /// Whether an admission policy refuses status writes.
+    pub(super) is_strict: bool,
     pub(super) version: u64,
 }
 
@@ -214,6 +216,9 @@ impl Server {
         fate: Fate,
         now: Now,
     ) -> Result<Written, JournalError> {
+        if self.is_strict {
+            return Err(JournalError::Taken("a policy".to_owned()));
+        }
         let late = || Call::Write(Box::new(record.clone()), status.clone());
         self.call(fate, late, |server| server.write_now(record, status.clone(), now))
     }

@@ -7,17 +7,18 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
-use super::job::{For, Job};
+use super::job::Job;
 use super::process::Process;
 use super::server::{Fate, PIPELINE, Server};
 use super::{Setting, Step, Wrong};
 use crate::outbox::Parts;
-use crate::outbox::attempt::work::Worked;
+use crate::outbox::attempt::decided::Decided;
 use crate::outbox::lane::After;
-use crate::outbox::record::Record;
 use crate::outbox::scheduler::effect::{Done, Effect, Input, Now, Task};
-use relaybook_api::Time;
+use crate::outbox::scheduler::writes::{Answered, Kind};
+use crate::outbox::store::journal::Written;
 use relaybook_api::notification::Ordering;
+use relaybook_api::{Outcome, Time, since_boot};
 use relaybook_egress::{AttemptResult, Failure, FailureKind};
 use relaybook_settings::config::EffectiveNotification;
 
@@ -51,6 +52,8 @@ pub(super) struct World<'a> {
     base: &'a Parts,
     pub(super) settings: EffectiveNotification,
     start: Instant,
+    /// The time from boot to the start. The Lease counts from boot, too.
+    boot: Duration,
     /// The time since the start.
     at: Duration,
     pub(super) server: Server,
@@ -64,7 +67,7 @@ pub(super) struct World<'a> {
     /// How many commands, events and ends of calls there were.
     moves: usize,
     wrong: Option<Wrong>,
-    writes: usize,
+    was_wrong: bool,
     pub(super) reached: BTreeSet<&'static str>,
 }
 
@@ -74,6 +77,7 @@ impl<'a> World<'a> {
             base,
             settings: settings.clone(),
             start: Instant::now(),
+            boot: since_boot(),
             at: Duration::ZERO,
             server: Server { notification: 1, recorded: Time::from_second(START).ok(), ..Server::default() },
             processes: Vec::new(),
@@ -82,14 +86,14 @@ impl<'a> World<'a> {
             restarts: 0,
             moves: 0,
             wrong,
-            writes: 0,
+            was_wrong: false,
             reached: BTreeSet::new(),
         }
     }
 
     fn now(&self) -> Now {
         let wall = Time::from_second(START).unwrap().checked_add(self.at).unwrap();
-        Now { mono: self.start + self.at, wall, boot: self.at }
+        Now { mono: self.start + self.at, wall, boot: self.boot + self.at }
     }
 
     pub(super) fn leader(&self) -> usize {
@@ -106,7 +110,7 @@ impl<'a> World<'a> {
         match step {
             Step::Change(lane) => {
                 self.server.change(lane);
-                self.server.inform(&self.processes[leader].engine.parts.pipeline_index);
+                self.server.inform(&self.processes[leader].parts.pipeline_index);
             }
             Step::Calm(rounds) => (0..rounds).try_for_each(|_| self.round())?,
             Step::Dispatch => self.processes[leader].dispatch(&mut self.server),
@@ -128,6 +132,7 @@ impl<'a> World<'a> {
                 self.answered.extend(serial.filter(|_| forged.is_settled));
             }
             Step::Quota(is_full) => self.server.is_full = is_full,
+            Step::Policy(is_strict) => self.server.is_strict = is_strict,
             Step::Late(is_applied) => {
                 if let Some(call) = self.server.flying.pop_front().filter(|_| is_applied) {
                     self.server.apply(call, now);
@@ -147,27 +152,41 @@ impl<'a> World<'a> {
     pub(super) fn on(&mut self, n: usize, input: Input) -> Result<bool, TestCaseError> {
         let now = self.now();
         let mut has_started = false;
-        for effect in self.processes[n].engine.on(input, now) {
+        for effect in self.processes[n].on(input, now) {
             match effect {
                 Effect::Start(task) => {
                     has_started = true;
                     self.begin(n, task)?;
                 }
                 Effect::Listed(_) => self.processes[n].is_loaded = n == self.leader(),
-                _ => {}
+                Effect::Answer(..) if self.is_first(Wrong::LostAnswer) => {}
+                effect => prop_assert!(self.processes[n].carry_out(effect), "a command is answered twice"),
             }
         }
         Ok(has_started)
     }
 
-    fn begin(&mut self, n: usize, mut task: Task) -> Checked {
+    /// Returns whether the driver does this wrong now: at the first time.
+    fn is_first(&mut self, wrong: Wrong) -> bool {
+        let is_first = self.wrong == Some(wrong) && !self.was_wrong;
+        self.was_wrong |= is_first;
+        is_first
+    }
+
+    fn begin(&mut self, n: usize, task: Task) -> Checked {
         match &task {
             Task::Attempt { turn, record, .. } => self.requested(n, &turn.lane, record)?,
-            Task::Record(..) => _ = self.reached.insert("recorded while it is attempted"),
-            Task::Supersede(..) => _ = self.reached.insert("superseded"),
-            Task::Reopen(..) => _ = self.reached.insert("reopened"),
-            Task::Cancel { sure: true, .. } => _ = self.reached.insert("canceled"),
-            Task::Cancel { sure: false, .. } => _ = self.reached.insert("canceled after a live read"),
+            Task::Write(write) => {
+                let is_canceled = write.decided.status.outcome == Some(Outcome::Canceled);
+                match write.kind {
+                    Kind::Lane(_) if is_canceled => _ = self.reached.insert("canceled"),
+                    Kind::Lane(_) => {}
+                    Kind::Superseded(_) => _ = self.reached.insert("superseded"),
+                    Kind::Reopened => _ = self.reached.insert("reopened"),
+                    Kind::Pending => _ = self.reached.insert("recorded while it is attempted"),
+                }
+            }
+            Task::Verify { .. } => _ = self.reached.insert("verified"),
             Task::ReadMissing { .. } => _ = self.reached.insert("missing from a list"),
             Task::Expel { id, .. } => {
                 let serial = self.server.find(id).map(|object| object.spec.serial);
@@ -177,42 +196,38 @@ impl<'a> World<'a> {
                 let is_removed = serial.is_none_or(|serial| is_other(serial) || server.is_dead(serial));
                 prop_assert!(is_removed, "a Delivery that Relaybook has recorded counts as foreign: {serial:?}");
             }
-            _ => {}
         }
-        match &mut task {
-            Task::Cancel { sure, .. } => *sure |= self.wrong == Some(Wrong::CanceledUnread),
-            Task::ReadMissing { source, term, absent } if self.wrong == Some(Wrong::MissingUnread) => {
-                let done = Done::Missing { source: *source, term: *term, gone: std::mem::take(absent) };
-                self.processes[n].jobs.push(Job::Ended(Box::new(done)));
-                return Ok(());
+        let wrong = self.wrong;
+        let job = match task {
+            Task::Verify { lane, what, .. } if wrong == Some(Wrong::CanceledUnread) => {
+                Job::Ended(Box::new(Done::Verified { lane, what, is_gone: Some(true) }))
             }
-            _ => {}
-        }
-        let jobs = &mut self.processes[n].jobs;
-        if let Task::Write { key, decided, .. } = &task {
-            self.writes += 1;
-            if self.wrong == Some(Wrong::LostEffect) && self.writes == 1 {
-                return Ok(());
+            Task::ReadMissing { source, term, absent } if wrong == Some(Wrong::MissingUnread) => {
+                Job::Ended(Box::new(Done::Missing { source, term, gone: absent }))
             }
-            let (record, status, after) = decided.parts();
-            if self.wrong == Some(Wrong::NextBeforeOutcome) && matches!(after, After::Settled { .. }) {
-                let record = Record { status: status.clone(), ..record.clone() };
-                let worked = Worked { record, after, gone: false, instead: None, is_written: true };
-                jobs.push(Job::Ended(Box::new(Done::Worked(key.clone(), Box::new(worked)))));
-                let Task::Write { decided, .. } = task else { return Ok(()) };
-                jobs.push(Job::Store(For::Nobody, decided));
-                return Ok(());
+            Task::Write(write) if matches!(write.kind, Kind::Lane(_)) => {
+                let Decided { record, status, after } = &write.decided;
+                if self.is_first(Wrong::LostEffect) {
+                    return Ok(());
+                }
+                if wrong == Some(Wrong::NextBeforeOutcome) && matches!(after, After::Settled { .. }) {
+                    let stored = Written::Stored { version: record.version.clone(), status: Box::new(status.clone()) };
+                    self.processes[n].jobs.push(Job::Unawaited(write.clone()));
+                    Job::Ended(Box::new(Done::Answered(write, Answered::Patched(Ok(stored)))))
+                } else {
+                    Job::Write(write)
+                }
             }
-        }
-        let job = Job::of(task, self.now());
+            task => Job::of(task, self.now()),
+        };
         self.processes[n].jobs.push(job);
         Ok(())
     }
 
     fn command(&mut self, n: usize) -> Result<bool, TestCaseError> {
-        let Some(command) = self.processes[n].commands.pop_front() else { return Ok(false) };
+        let Some((ticket, command)) = self.processes[n].commands.pop_front() else { return Ok(false) };
         self.moves += 1;
-        self.on(n, Input::Command(command))?;
+        self.on(n, Input::Command(ticket, command))?;
         Ok(true)
     }
 
@@ -255,14 +270,14 @@ impl<'a> World<'a> {
 
     /// Lets the time pass until the next timer is due. No engine wants to be called at the same time again if it starts nothing.
     fn time(&mut self) -> Checked {
-        let next = self.processes.iter().filter_map(|process| process.engine.next_time()).min();
+        let next = self.processes.iter().filter_map(|process| process.next_time()).min();
         let Some(next) = next else { return Ok(()) };
         self.at = self.at.max(next.saturating_duration_since(self.start));
         let now = self.now().mono;
         for n in 0..self.processes.len() {
-            if self.processes[n].engine.next_time().is_some_and(|at| at <= now) {
+            if self.processes[n].next_time().is_some_and(|at| at <= now) {
                 let has_started = self.on(n, Input::Tick)?;
-                let next = self.processes[n].engine.next_time();
+                let next = self.processes[n].next_time();
                 prop_assert!(has_started || next.is_none_or(|at| at > now), "a timer is due again at once");
             }
         }
@@ -281,8 +296,8 @@ impl<'a> World<'a> {
         }
         server.cursor = server.cursor.max(leader.cursor);
         server.notification = leader.uid;
-        server.recorded = server.recorded.max(leader.engine.parts.delivery_index.newest(PIPELINE));
-        server.inform(&leader.engine.parts.pipeline_index);
+        server.recorded = server.recorded.max(leader.parts.delivery_index.newest(PIPELINE));
+        server.inform(&leader.parts.pipeline_index);
         Ok(())
     }
 
@@ -330,7 +345,7 @@ impl<'a> World<'a> {
 
     /// Continues without faults until nothing is left to do, and then checks the result.
     pub(super) fn drain(&mut self) -> Checked {
-        self.server.is_full = false;
+        (self.server.is_full, self.server.is_strict) = (false, false);
         if self.processes[self.leader()].is_stopped {
             self.restart(true)?;
         }
@@ -356,7 +371,7 @@ impl<'a> World<'a> {
             if quiet < 2 {
                 continue;
             }
-            if self.processes.iter().all(|process| process.engine.next_time().is_none()) {
+            if self.processes.iter().all(|process| process.next_time().is_none()) {
                 return self.finished();
             }
             self.time()?;

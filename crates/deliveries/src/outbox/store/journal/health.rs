@@ -10,7 +10,7 @@ use super::{JournalError, New};
 
 /// Whether the API server accepts writes of deliveries at present.
 #[derive(Debug, Default)]
-pub(super) struct Health {
+pub(crate) struct Health {
     /// By namespace: the notifications for which a create was accepted since the last one that failed in the namespace. A quota is full
     /// for the whole namespace, and an admission policy can reject the deliveries of one notification.
     accepting: Mutex<HashMap<String, HashSet<String>>>,
@@ -38,7 +38,7 @@ impl Health {
 
     /// Returns whether a create for this notification was accepted since the last failed create in the namespace, and the last write was
     /// answered.
-    pub(super) fn is_accepting(&self, namespace: &str, notification: &str) -> bool {
+    pub(crate) fn is_accepting(&self, namespace: &str, notification: &str) -> bool {
         let accepts = self.accepting.lock().get(namespace).is_some_and(|known| known.contains(notification));
         accepts && !self.is_silent.load(Ordering::Relaxed)
     }

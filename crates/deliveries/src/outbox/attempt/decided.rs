@@ -1,0 +1,168 @@
+//! What was decided about a delivery, after an attempt or without one, and what its write has shown. Pure.
+//!
+//! In: a record, the end of its attempt, or why it is not sent. Out: [`Decided`], which still has to be written, and [`Worked`] after that.
+
+use std::time::{Duration, Instant};
+
+use super::decide::{self, At, Then};
+use crate::outbox::lane::{After, redeliver};
+use crate::outbox::record::Record;
+use crate::outbox::scheduler::effect::Now;
+use crate::outbox::scheduler::fair_queue::AttemptOutcome;
+use crate::outbox::send_gate::index::Gone;
+use relaybook_api::delivery::Reason;
+use relaybook_api::{DeliveryStatus, Outcome};
+use relaybook_egress::{Attempt, AttemptResult, RequestError};
+use relaybook_settings::config::Retry;
+
+/// The decision about a delivery. It still has to be written.
+#[derive(Clone, Debug)]
+pub(in crate::outbox) struct Decided {
+    pub(in crate::outbox) record: Record,
+    pub(in crate::outbox) status: DeliveryStatus,
+    pub(in crate::outbox) after: After,
+}
+
+/// The result of work that has ended.
+#[derive(Debug)]
+pub(in crate::outbox) struct Worked {
+    /// The record in its current state.
+    pub(in crate::outbox) record: Record,
+    /// What the lane does next.
+    pub(in crate::outbox) after: After,
+    /// Whether the object was deleted meanwhile.
+    pub(in crate::outbox) gone: bool,
+    /// The object that now has the same name.
+    pub(in crate::outbox) instead: Option<Box<Record>>,
+    /// Whether a new status was written.
+    pub(in crate::outbox) is_written: bool,
+}
+
+impl Worked {
+    /// Returns the end of work for which nothing was written.
+    pub(in crate::outbox) fn unwritten(record: Record, after: After) -> Self {
+        Self { record, after, gone: false, instead: None, is_written: false }
+    }
+
+    /// Returns the end of work whose object is gone.
+    pub(in crate::outbox) fn gone(record: Record, instead: Option<Box<Record>>) -> Self {
+        let after = After::Settled { answered: false };
+        Self { gone: true, instead, ..Self::unwritten(record, after) }
+    }
+}
+
+impl Decided {
+    /// Decides that only the status has to be written. The lane can take the delivery again at once.
+    pub(in crate::outbox) fn noted(record: Record, status: DeliveryStatus) -> Self {
+        Self { record, status, after: After::Nothing }
+    }
+
+    /// Decides that the outcome Superseded has to be written.
+    pub(in crate::outbox) fn superseded(record: Record, status: DeliveryStatus) -> Self {
+        Self { record, status, after: After::Settled { answered: false } }
+    }
+
+    /// Cancels a delivery whose pipeline, target or notification is gone.
+    pub(in crate::outbox) fn canceled(record: Record, what: Gone, now: Now) -> Self {
+        let status = decide::canceled(&record.status, what.reason(), now.wall);
+        Self::new(record, (status, Then::Settle { answered: false }), now)
+    }
+
+    /// Parks a delivery that was recorded with an error.
+    pub(in crate::outbox) fn refused(record: Record, now: Now) -> Self {
+        let error = record.refusal().unwrap_or_default();
+        let decision = decide::unsendable(&record.status, Outcome::Parked, Reason::ExpressionFailed, error, now.wall);
+        Self::new(record, decision, now)
+    }
+
+    /// Decides about a delivery that must wait. `until`: the retry settings that limit the wait. `chance`: random, in 0..1.
+    pub(in crate::outbox) fn waiting(
+        record: Record,
+        reason: Reason,
+        message: &str,
+        until: Option<&Retry>,
+        failures: u32,
+        chance: f64,
+        now: Now,
+    ) -> Self {
+        let at = At { now: now.wall, chance };
+        let decision = decide::blocked(&record.status, reason, message, until, record.age.at(now.boot), failures, at);
+        Self::new(record, decision, now)
+    }
+
+    /// Decides what the end of an attempt means for the delivery, and what it shows about the receiver. `chance`: random, in 0..1.
+    pub(in crate::outbox) fn attempted(
+        mut record: Record,
+        attempt: &Result<Attempt, RequestError>,
+        retry: &Retry,
+        failures: u32,
+        chance: f64,
+        now: Now,
+    ) -> (Self, AttemptOutcome) {
+        let attempt = match attempt {
+            Ok(attempt) => attempt,
+            Err(error) => {
+                let (reason, message) = (error.reason(), error.to_string());
+                let decided = match error.outcome() {
+                    None => Self::waiting(record, reason, &message, Some(retry), failures, chance, now),
+                    Some(outcome) => {
+                        let decision = decide::unsendable(&record.status, outcome, reason, &message, now.wall);
+                        Self::new(record, decision, now)
+                    }
+                };
+                return (decided, AttemptOutcome::Nothing);
+            }
+        };
+        let before = record.not_found;
+        record.not_found = if attempt.result.status() == Some(404) { before.saturating_add(1) } else { 0 };
+        let at = At { now: now.wall, chance };
+        let decision = decide::attempted(&record.status, attempt, before, retry, record.age.at(now.boot), failures, at);
+        let decided = Self::new(record, decision, now);
+        let attempt_outcome = attempt_outcome(&attempt.result, decided.after, now.mono);
+        (decided, attempt_outcome)
+    }
+
+    fn new(record: Record, (status, then): (DeliveryStatus, Then), now: Now) -> Self {
+        let status = redeliver::noted(&record, status, now.wall);
+        let after = match then {
+            Then::Settle { answered } => After::Settled { answered },
+            Then::Retry { after, asked } => After::Retry { until: now.mono + after, asked },
+            Then::Hold { after } => After::Hold { until: after.map(|a| now.mono + a) },
+        };
+        Self { record, status, after }
+    }
+
+    /// Returns whether there is nothing to write.
+    pub(in crate::outbox) fn is_stored(&self) -> bool {
+        self.status == self.record.status && !self.record.unwritten
+    }
+
+    /// Returns whether the attempt failed and is retried.
+    pub(in crate::outbox) fn is_retried(&self) -> bool {
+        matches!(self.after, After::Retry { .. })
+    }
+
+    /// Returns how long the last request took.
+    pub(in crate::outbox) fn took(&self) -> Option<Duration> {
+        self.status.last_duration_millis.and_then(|millis| u64::try_from(millis).ok()).map(Duration::from_millis)
+    }
+
+    /// Ends the work without a write. A later write includes the status.
+    pub(in crate::outbox) fn unwritten(self) -> Worked {
+        let unwritten = !self.is_stored();
+        Worked::unwritten(Record { status: self.status, unwritten, ..self.record }, self.after)
+    }
+}
+
+fn attempt_outcome(result: &AttemptResult, after: After, now: Instant) -> AttemptOutcome {
+    match result {
+        AttemptResult::Answered { .. } => AttemptOutcome::Answer,
+        AttemptResult::NotSent(_) => AttemptOutcome::Nothing,
+        AttemptResult::Failed(failure) if failure.kind.is_unreachable() => {
+            // After the delivery is parked (retries exhausted), the next delivery can probe at once.
+            let again = if let After::Retry { until, .. } = after { until } else { now };
+            AttemptOutcome::NoConnection { again }
+        }
+        AttemptResult::Failed(_) => AttemptOutcome::Silence,
+    }
+}
