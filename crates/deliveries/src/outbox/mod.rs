@@ -4,19 +4,21 @@
 //! [`PipelineIndex`]; notices of changes, through [`Deliveries::check`]. Out: requests (by `egress`), outcomes (by the [journal](Journal)),
 //! counts and times (in the [`DeliveryIndex`]), and notes about deliveries that need a user's attention.
 //!
-//! The path of a delivery: it is offered to the [`scheduler`] for a direct attempt, or [`store`] stores it as pending first. [`scheduler`] takes
-//! it from its [`lane`] in order, sends it, and writes the result. [`send_gate`] decides whether it can be sent, and `attempt` what the response
-//! means. After a direct attempt, the write of the result also records the delivery.
+//! The path of a delivery: it is offered to the [`engine`] for a direct attempt, or [`store`] stores it as pending first. The engine takes it
+//! from its [`lane`] in order. [`send_gate`] decides whether it can be sent, and `attempt` what the response means. The [`driver`] makes the
+//! request, and writes the result. After a direct attempt, that write also records the delivery.
 
 mod attempt;
 mod audit_log;
+pub mod driver;
+pub mod engine;
 pub mod lane;
 pub mod record;
-pub mod scheduler;
 pub mod send_gate;
 pub mod store;
 mod test_delivery;
 mod trace;
+mod work_queue;
 
 #[cfg(test)]
 pub(crate) mod testing;
@@ -29,13 +31,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+pub use driver::parts::Parts;
 pub use lane::parked::{Park, Parked};
 use record::LaneKey;
 pub use record::Record;
 use relaybook_api::{DeliverySpec, ObjectName};
 pub use relaybook_settings::config::snapshot::{Applied, Based, EffectiveClusterWide, Layered, Overridden};
-pub use scheduler::parts::Parts;
-pub use scheduler::work_queue::WorkQueue;
 pub use send_gate::index::{PipelineFacts, PipelineIndex};
 pub use send_gate::live_check::gone_notifications;
 pub use store::delivery_index::DeliveryIndex;
@@ -43,6 +44,7 @@ pub use store::figures::Figures;
 use store::journal::New;
 pub use store::journal::{Journal, JournalError};
 pub use test_delivery::{TestSend, Tested, TestsKept};
+pub use work_queue::WorkQueue;
 
 /// Maximum number of commands and events that wait for the engine. If there are more, their senders wait.
 const QUEUE: usize = 1024;
@@ -297,7 +299,7 @@ pub fn start(
     };
     let started = Started { sources: namespaces, ready: Box::new(ready), notes };
     tasks.spawn(crate::outbox::store::retention::run(parts.clone(), limits.keep, stop.clone()));
-    let driver = scheduler::driver::Driver::new(parts, limits.workers, started);
+    let driver = driver::Driver::new(parts, limits.workers, started);
     let stop = stop.clone();
     tasks.spawn(async move {
         driver.run(command_queue, event_queue, stop).await;

@@ -5,10 +5,10 @@
 use std::time::{Duration, Instant};
 
 use super::decide::{self, At, Then};
+use crate::outbox::engine::effect::Now;
+use crate::outbox::engine::state::fair_queue::AttemptOutcome;
 use crate::outbox::lane::{After, redeliver};
 use crate::outbox::record::Record;
-use crate::outbox::scheduler::effect::Now;
-use crate::outbox::scheduler::fair_queue::AttemptOutcome;
 use crate::outbox::send_gate::index::Gone;
 use relaybook_api::delivery::Reason;
 use relaybook_api::{DeliveryStatus, Outcome};

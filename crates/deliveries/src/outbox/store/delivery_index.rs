@@ -14,7 +14,7 @@ use super::figures::{Figures, Topic, Trouble};
 use super::retention_index::{Overdue, Rules};
 use crate::outbox::lane::Place;
 use crate::outbox::record::{LaneKey, Record};
-use crate::outbox::scheduler::work_queue::WorkQueue;
+use crate::outbox::work_queue::WorkQueue;
 use book::{Book, Entry};
 use relaybook_api::delivery::PipelineRef;
 use relaybook_api::{ObjectName, Outcome, Time, version};

@@ -12,8 +12,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::retention_index::{Overdue, Persisted, Rules, Surplus};
+use crate::outbox::driver::parts::Parts;
 use crate::outbox::record::LaneKey;
-use crate::outbox::scheduler::parts::Parts;
 use crate::outbox::send_gate::index::Cursors;
 use relaybook_api::now;
 

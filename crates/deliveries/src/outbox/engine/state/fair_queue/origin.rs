@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::{AttemptOutcome, FIRST};
+use crate::outbox::engine::state::unrecorded::DIRECT;
 use crate::outbox::record::LaneKey;
-use crate::outbox::scheduler::unrecorded::DIRECT;
 use relaybook_api::ObjectName;
 
 /// Number of consecutive failed connections after which an origin is only probed.

@@ -12,35 +12,35 @@ use relaybook_api::{ObjectName, version};
 #[derive(Default)]
 pub(crate) struct Admission {
     /// The leadership term in which the origin of all listed Deliveries was determined.
-    pub(super) term: Option<u64>,
+    pub(crate) term: Option<u64>,
     /// Uids of Deliveries that were proven in this term to be recorded by Relaybook.
-    pub(super) proven: HashSet<String>,
+    pub(crate) proven: HashSet<String>,
     /// Deliveries that have a lane although their pipeline is not known, by uid, with how they were first read. Their origin is determined
     /// before they are sent.
-    pub(super) unproven: HashMap<String, Sight>,
+    pub(crate) unproven: HashMap<String, Sight>,
     /// Deliveries that the dispatcher still has to record, or that another client has created.
-    pub(super) undecided: BTreeMap<ObjectName, Undecided>,
+    pub(crate) undecided: BTreeMap<ObjectName, Undecided>,
     /// Deliveries that have to be deleted.
-    pub(super) foreign: BTreeMap<ObjectName, Foreign>,
-    pub(super) deleting: HashSet<ObjectName>,
+    pub(crate) foreign: BTreeMap<ObjectName, Foreign>,
+    pub(crate) deleting: HashSet<ObjectName>,
     /// By namespace: when a foreign Delivery was last reported.
-    pub(super) reported: BTreeMap<String, Instant>,
+    pub(crate) reported: BTreeMap<String, Instant>,
 }
 
-pub(super) struct Undecided {
-    pub(super) uid: String,
-    pub(super) version: u64,
+pub(crate) struct Undecided {
+    pub(crate) uid: String,
+    pub(crate) version: u64,
     /// Uid of its pipeline.
-    pub(super) pipeline: String,
-    pub(super) pipeline_name: String,
-    pub(super) notification: String,
-    pub(super) serial: i64,
+    pub(crate) pipeline: String,
+    pub(crate) pipeline_name: String,
+    pub(crate) notification: String,
+    pub(crate) serial: i64,
     /// The delivery, if a user has requested its redelivery. The request is kept until the origin is determined.
-    pub(super) asked: Option<Box<Record>>,
+    pub(crate) asked: Option<Box<Record>>,
 }
 
 impl Undecided {
-    pub(super) fn of(record: &Record) -> Self {
+    pub(crate) fn of(record: &Record) -> Self {
         Self {
             uid: record.uid.clone(),
             version: version(Some(&record.version)),
@@ -54,8 +54,8 @@ impl Undecided {
 }
 
 pub(crate) struct Foreign {
-    pub(super) version: u64,
+    pub(crate) version: u64,
     /// Uid of its pipeline.
-    pub(super) pipeline: String,
-    pub(super) not_before: Instant,
+    pub(crate) pipeline: String,
+    pub(crate) not_before: Instant,
 }

@@ -6,13 +6,13 @@
 
 use std::time::{Duration, Instant};
 
+use super::Engine;
 use super::effect::{Effect, Facts, Now, Task};
-use super::engine::Engine;
-use super::fair_queue::{AttemptOutcome, Turn};
 use super::gauges::is_blocked;
-use super::head::{About, Decision, decide};
-use super::lanes::Slot;
-use super::rate::Permit;
+use super::state::fair_queue::{AttemptOutcome, Turn};
+use super::state::head::{About, Decision, decide};
+use super::state::lanes::Slot;
+use super::state::rate::Permit;
 use super::writes::{Answered, Kind, Limit, Next, Write};
 use crate::outbox::attempt::decided::{Decided, Worked};
 use crate::outbox::audit_log::trouble;

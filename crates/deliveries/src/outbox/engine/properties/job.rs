@@ -3,11 +3,11 @@
 //! In: what the engine and the dispatcher want. Out: for each task its lane, and the call that it makes.
 
 use super::server::{self, Fate, Server};
+use crate::outbox::engine::effect::{Done, Now, Task};
+use crate::outbox::engine::state::admission::Foreign;
+use crate::outbox::engine::state::fair_queue::Turn;
+use crate::outbox::engine::writes::{Call, Kind, Write};
 use crate::outbox::record::{LaneKey, Record};
-use crate::outbox::scheduler::admission::Foreign;
-use crate::outbox::scheduler::effect::{Done, Now, Task};
-use crate::outbox::scheduler::fair_queue::Turn;
-use crate::outbox::scheduler::writes::{Call, Kind, Write};
 use crate::outbox::send_gate::index::Gone;
 use crate::outbox::store::journal::New;
 use relaybook_api::ObjectName;

@@ -4,6 +4,9 @@
 //! answers of commands; metrics, audit lines, spans, and notes for the reporter. All effects of a turn are carried out, in their order, before
 //! the next input is awaited.
 
+pub(super) mod parts;
+pub(super) mod tasks;
+
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -11,14 +14,13 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::effect::{Done, Effect, Input, Now, Ticket};
-use super::engine::Engine;
-use super::gauges::Gauges;
-use super::parts::Parts;
-use super::tasks;
 use crate::outbox::audit_log::audit;
+use crate::outbox::engine::Engine;
+use crate::outbox::engine::effect::{Done, Effect, Input, Now, Ticket};
+use crate::outbox::engine::gauges::Gauges;
 use crate::outbox::store::journal::Event;
 use crate::outbox::{Answer, Command, Message, Note, Started, trace};
+use parts::Parts;
 use relaybook_api::{now, since_boot};
 use relaybook_core::leader::bucket::{Bucket, Buckets, COUNT};
 use relaybook_runtime::leader::Busy;

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use url::Url;
 
-use super::admission::Foreign;
-use super::fair_queue::Turn;
 use super::gauges::Gauges;
+use super::state::admission::Foreign;
+use super::state::fair_queue::Turn;
 use super::writes::{Answered, Write};
 use crate::outbox::record::{LaneKey, Record};
 use crate::outbox::send_gate::index::{Gone, Known, PipelineFacts};

@@ -8,10 +8,10 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::effect::{Done, Task};
 use super::parts::Parts;
-use super::writes::{Answered, Call, Limit, Write};
 use crate::outbox::attempt::request::{Around, build};
+use crate::outbox::engine::effect::{Done, Task};
+use crate::outbox::engine::writes::{Answered, Call, Limit, Write};
 use crate::outbox::record::Record;
 use crate::outbox::send_gate::index::{Gone, PipelineFacts};
 use crate::outbox::send_gate::live_check;
@@ -153,9 +153,9 @@ mod broken {
     use super::{Answered, Parts, Record, Write, call};
     use crate::broken::{Wrong, delivered, is};
     use crate::outbox::attempt::decided::Decided;
+    use crate::outbox::engine::effect::Now;
+    use crate::outbox::engine::writes::{Call, Kind, Limit, Next};
     use crate::outbox::lane::After;
-    use crate::outbox::scheduler::effect::Now;
-    use crate::outbox::scheduler::writes::{Call, Kind, Limit, Next};
     use crate::outbox::store::journal::Written;
 
     /// Returns an answer as if the outcome of a lane were written, and writes it later.

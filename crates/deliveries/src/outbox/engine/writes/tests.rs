@@ -3,7 +3,7 @@
 use kube::core::Status;
 
 use super::*;
-use crate::outbox::scheduler::effect::Now;
+use crate::outbox::engine::effect::Now;
 use crate::outbox::testing::record;
 use relaybook_api::Outcome;
 

@@ -3,8 +3,8 @@
 //! In: lanes with more deliveries than they can contain, settled deliveries with a new annotation. Out: tasks that write. The pure
 //! functions of `supersede` and `redeliver` decide which deliveries are superseded or redelivered.
 
+use super::Engine;
 use super::effect::{Effect, Facts, Now, Task};
-use super::engine::Engine;
 use super::writes::{Kind, Limit, Write};
 use crate::outbox::attempt::decided::{Decided, Worked};
 use crate::outbox::lane::redeliver::{noted, reopened, wanted};

@@ -10,18 +10,18 @@ use relaybook_api::delivery::Reason;
 use relaybook_settings::config::{EffectiveNotification, Retry};
 
 /// What is known about the head of a lane.
-pub(super) struct About {
+pub(crate) struct About {
     /// Whether it is not yet proven that Relaybook has recorded it.
-    pub(super) is_unproven: bool,
+    pub(crate) is_unproven: bool,
     /// How many deliveries it replaces, if that number is not written yet.
-    pub(super) uncounted: Option<i64>,
+    pub(crate) uncounted: Option<i64>,
     /// Whether the deliveries of other lanes, its pipeline and its notification allow it to be sent.
-    pub(super) sendable: SendDecision,
+    pub(crate) sendable: SendDecision,
 }
 
 /// What happens with the head of a lane.
 #[derive(Debug)]
-pub(super) enum Decision {
+pub(crate) enum Decision {
     /// Send it, with this notification and these facts.
     Send(Arc<EffectiveNotification>, Arc<PipelineFacts>),
     /// Write how many deliveries it replaces. That is done before the first attempt, so every attempt sends the same number.
@@ -37,7 +37,7 @@ pub(super) enum Decision {
 }
 
 /// Decides about the head of a lane.
-pub(super) fn decide(head: &Record, about: About) -> Decision {
+pub(crate) fn decide(head: &Record, about: About) -> Decision {
     match about.sendable {
         SendDecision::Gone { what, sure } => Decision::Cancel { what, sure },
         // Unless Relaybook is proven to have recorded it, a delivery can only be canceled.

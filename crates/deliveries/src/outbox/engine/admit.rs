@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use super::admission::{Admission, Foreign, Undecided};
+use super::Engine;
 use super::effect::{Effect, Facts, Now, Task};
-use super::engine::Engine;
+use super::state::admission::{Admission, Foreign, Undecided};
 use crate::outbox::lane::redeliver::wanted;
 use crate::outbox::record::{LaneKey, Record};
 use crate::outbox::send_gate::genuine::{Origin, Sight, judge};

@@ -7,10 +7,10 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
+use super::Engine;
 use super::effect::{Effect, Facts, Now, Ticket};
-use super::engine::Engine;
-use super::lanes::Slot;
-use super::rate::Pace;
+use super::state::lanes::Slot;
+use super::state::rate::Pace;
 use crate::outbox::Answer;
 use crate::outbox::audit_log::trouble;
 use crate::outbox::record::LaneKey;

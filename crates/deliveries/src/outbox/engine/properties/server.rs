@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::outside::Existing;
+use crate::outbox::engine::effect::Now;
 use crate::outbox::record::{PIPELINE_LANE, Record};
-use crate::outbox::scheduler::effect::Now;
 use crate::outbox::send_gate::genuine::{History, Logged};
 use crate::outbox::send_gate::index::{PersistedCursor, PipelineIndex};
 use crate::outbox::store::journal::{Event, JournalError, New, Written, met};

@@ -10,7 +10,7 @@ use super::process::LONG;
 use super::server::{LANES, NAMESPACE};
 use super::world::{Checked, World};
 use super::{Setting, Thing};
-use crate::outbox::scheduler::effect::Input;
+use crate::outbox::engine::effect::Input;
 use crate::outbox::send_gate::index::Gone;
 use crate::outbox::{Command, Scope};
 use relaybook_api::notification::Ordering;

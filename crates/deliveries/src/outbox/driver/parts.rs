@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::runtime::Handle;
 
-use super::effect::Facts;
+use crate::outbox::engine::effect::Facts;
 use crate::outbox::send_gate::index::{Known, PipelineIndex};
 use crate::outbox::store::delivery_index::DeliveryIndex;
 use crate::outbox::store::journal::Journal;

@@ -1,24 +1,29 @@
-//! The engine owns all lanes. No other component decides what can be sent.
+//! Decides which delivery is sent next. The engine owns all lanes; no other component decides what can be sent. Pure.
 //!
-//! In: records (from the dispatcher and from the journal's watch), offers of deliveries without an object, notices of changes, and ends of
-//! tasks, each as an [`Input`] with [`Facts`]. Out: [`Effect`]s, mostly tasks. Attempts are limited in total, and a lane has one task at a
-//! time. The exception is a slow direct attempt, which a second task records. One task runs the engine (`driver`), so a lane needs no lock.
-//! The engine is a value: it has no handle, and reads no clock.
+//! In: recorded deliveries, from the dispatcher and the watch of the [store](super::store) (`admit`); deliveries without an object that the
+//! dispatcher offers (`offers`); events after which a lane must be checked; ends of earlier work. Each is an [`Input`], with [`Facts`]. Out:
+//! [`Effect`]s, mostly tasks: deliveries to send now (`workers`), fairly among receivers (`state::fair_queue`) and no faster than the configured
+//! rate (`state::rate`), and writes (`writes`).
 //!
-//! The engine updates the lanes of other replicas from what they write, and starts no work for them (`ours`).
+//! The engine is a value: it has no handle, and reads no clock. Attempts are limited in total, and a lane has one task at a time. The exception
+//! is a slow direct attempt, which a second task records. The [driver](super::driver) has one engine, so a lane needs no lock. The engine updates
+//! the lanes of other replicas from what they write, and starts no work for them (`ours`).
+
+mod admit;
+pub(super) mod effect;
+pub(super) mod gauges;
+mod offers;
+mod ours;
+mod side_work;
+pub(super) mod state;
+mod workers;
+pub(super) mod writes;
+
+#[cfg(test)]
+mod properties;
 
 use std::time::{Duration, Instant};
 
-use super::admission::Admission;
-use super::asks::Asks;
-use super::effect::{Done, Effect, Facts, Input, Now, Task, Ticket};
-use super::fair_queue::FairQueue;
-use super::initial_sync::InitialSync;
-use super::lanes::Lanes;
-use super::ours::Ours;
-use super::rate::Rates;
-use super::unrecorded::Unrecorded;
-use super::writes::Paused;
 use crate::outbox::audit_log::trouble;
 use crate::outbox::lane::{Place, schedule};
 use crate::outbox::record::{LaneKey, Record};
@@ -26,8 +31,18 @@ use crate::outbox::send_gate::genuine::Sight;
 use crate::outbox::send_gate::index::SendDecision;
 use crate::outbox::store::journal::Event;
 use crate::outbox::{Answer, Command, Scope};
+use effect::{Done, Effect, Facts, Input, Now, Task, Ticket};
+use ours::Ours;
 use relaybook_api::ObjectName;
 use relaybook_settings::config::Retry;
+use state::admission::Admission;
+use state::asks::Asks;
+use state::fair_queue::FairQueue;
+use state::initial_sync::InitialSync;
+use state::lanes::Lanes;
+use state::rate::Rates;
+use state::unrecorded::Unrecorded;
+use writes::Paused;
 
 /// Time after the start of a leadership term in which the watches of Secrets and notifications can deliver events that are not changes.
 const INITIAL_EVENTS: Duration = Duration::from_secs(10);

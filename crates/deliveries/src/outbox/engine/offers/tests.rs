@@ -14,11 +14,11 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use super::*;
-use crate::outbox::scheduler::effect::{Done, Effect, Input};
-use crate::outbox::scheduler::fair_queue::AttemptOutcome;
-use crate::outbox::scheduler::lanes::Lanes;
-use crate::outbox::scheduler::unrecorded::Unrecorded;
-use crate::outbox::scheduler::writes::Answered;
+use crate::outbox::engine::effect::{Done, Effect, Input};
+use crate::outbox::engine::state::fair_queue::AttemptOutcome;
+use crate::outbox::engine::state::lanes::Lanes;
+use crate::outbox::engine::state::unrecorded::Unrecorded;
+use crate::outbox::engine::writes::Answered;
 use crate::outbox::send_gate::genuine::History;
 use crate::outbox::send_gate::index::{PipelineFacts, PipelineIndex, Source};
 use crate::outbox::store::journal::Written;

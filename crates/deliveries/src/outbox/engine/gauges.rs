@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
 
+use super::Engine;
 use super::effect::{Effect, Facts, Now};
-use super::engine::Engine;
-use super::lanes::Slot;
+use super::state::lanes::Slot;
 use crate::outbox::lane::Due;
 use relaybook_api::DeliveryStatus;
 use relaybook_api::delivery::Reason;

@@ -3,11 +3,11 @@
 //! In: offers from the dispatcher, the ends of writes. Out: deliveries in lanes, writes that record them, answers for the dispatcher. A delivery
 //! without an object is always the only one in its lane, because the dispatcher records later ones only after it.
 
+use super::Engine;
 use super::effect::{Facts, Now, Task, Ticket};
-use super::engine::Engine;
-use super::head::Decision;
-use super::lanes::Slot;
-use super::unrecorded::{DIRECT, MOST, Stage};
+use super::state::head::Decision;
+use super::state::lanes::Slot;
+use super::state::unrecorded::{DIRECT, MOST, Stage};
 use super::writes::{Kind, Limit, Write};
 use crate::outbox::Answer;
 use crate::outbox::attempt::decided::Decided;

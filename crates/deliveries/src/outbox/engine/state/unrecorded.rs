@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::effect::Ticket;
 use crate::outbox::Answer;
+use crate::outbox::engine::effect::Ticket;
 use crate::outbox::store::journal::JournalError;
 use relaybook_api::ObjectName;
 
