@@ -182,7 +182,15 @@ mod tests {
         let at = |second| Time::from_second(second).unwrap();
         let mut table = Table::empty();
         for (name, second) in [("pod-a", 5), ("pod-b", 7)] {
-            table.members.insert(name.into(), Member { started: at(second), renewed: at(second), epoch: 3, lasts: declared(Duration::from_secs(85 + second.cast_unsigned())) });
+            table.members.insert(
+                name.into(),
+                Member {
+                    started: at(second),
+                    renewed: at(second),
+                    epoch: 3,
+                    lasts: declared(Duration::from_secs(85 + second.cast_unsigned())),
+                },
+            );
             table.give(table.of(None).first(8), Some(name));
         }
         let written = |table: &Table| {

@@ -90,7 +90,7 @@ pub struct ToRecord {
 
 /// Commands for the engine.
 #[derive(Debug)]
-enum Command {
+pub(crate) enum Command {
     /// The dispatcher has recorded these.
     Recorded(Vec<Record>),
     /// Send this delivery, and record it with its outcome. If it may have been recorded elsewhere, only say whether it is being sent there.
@@ -102,11 +102,11 @@ enum Command {
 }
 
 /// A command, with the sender of its answer, if one is awaited.
-type Message = (Command, Option<oneshot::Sender<Answer>>);
+pub(crate) type Message = (Command, Option<oneshot::Sender<Answer>>);
 
 /// The answer to a command.
 #[derive(Debug)]
-enum Answer {
+pub(crate) enum Answer {
     /// The delivery is recorded, with or without an outcome. The engine knows it.
     Recorded,
     /// The engine does not attempt it now. The dispatcher has to record it first.
@@ -134,7 +134,7 @@ pub struct Limits {
 }
 
 /// The parameters with which the engine is started.
-struct Started {
+pub(crate) struct Started {
     /// Namespaces that are watched. `None`: all.
     sources: Vec<Option<String>>,
     /// Called in each leadership term, once all recorded deliveries are known.

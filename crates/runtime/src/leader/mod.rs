@@ -25,8 +25,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::sync::{Notify, watch};
 
 use assigned::Assigned;
-use needs::Needs;
 pub use keeper::{Keeper, LeaseError, Named};
+use needs::Needs;
 use relaybook_api::values::shard::Sharding;
 use relaybook_api::{Pipeline, since_boot};
 use relaybook_core::leader::bucket::{Bucket, Buckets, COUNT};
@@ -268,7 +268,16 @@ impl Lease {
         let (_, view) = watch::channel(View { term, buckets: Buckets::ALL, until, ..View::default() });
         let (_, term_numbers) = watch::channel(Some(1));
         let (above, came, uses) = (watch::Sender::new(1), watch::Sender::default(), Arc::default());
-        Self { view, term_numbers, above, came, uses, sharding: Arc::default(), assigned: Arc::default(), needs: Arc::default() }
+        Self {
+            view,
+            term_numbers,
+            above,
+            came,
+            uses,
+            sharding: Arc::default(),
+            assigned: Arc::default(),
+            needs: Arc::default(),
+        }
     }
 
     /// Returns the same, and what changes it.

@@ -77,7 +77,9 @@ mod tests {
         let change = |serial, subject: &str| Change { serial, subject: subject.to_owned(), ..Change::default() };
         let changes = (1..=10).map(|serial| change(serial, if serial % 2 == 0 { "target/a" } else { "target/b" }));
         let log = ChangeLog { changes: changes.collect(), ..ChangeLog::default() };
-        for (persisted, passed, crowded) in [(0, 10, true), (0, 9, true), (0, 8, false), (1, 9, false), (1, 10, true), (9, 9, false)] {
+        for (persisted, passed, crowded) in
+            [(0, 10, true), (0, 9, true), (0, 8, false), (1, 9, false), (1, 10, true), (9, 9, false)]
+        {
             assert_eq!(is_crowded(&log, persisted, passed), crowded, "{persisted} {passed}");
         }
     }

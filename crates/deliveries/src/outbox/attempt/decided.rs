@@ -17,35 +17,35 @@ use relaybook_settings::config::Retry;
 
 /// The decision about a delivery. It still has to be written.
 #[derive(Clone, Debug)]
-pub(in crate::outbox) struct Decided {
-    pub(in crate::outbox) record: Record,
-    pub(in crate::outbox) status: DeliveryStatus,
-    pub(in crate::outbox) after: After,
+pub(crate) struct Decided {
+    pub(crate) record: Record,
+    pub(crate) status: DeliveryStatus,
+    pub(crate) after: After,
 }
 
 /// The result of work that has ended.
 #[derive(Debug)]
-pub(in crate::outbox) struct Worked {
+pub(crate) struct Worked {
     /// The record in its current state.
-    pub(in crate::outbox) record: Record,
+    pub(crate) record: Record,
     /// What the lane does next.
-    pub(in crate::outbox) after: After,
+    pub(crate) after: After,
     /// Whether the object was deleted meanwhile.
-    pub(in crate::outbox) gone: bool,
+    pub(crate) gone: bool,
     /// The object that now has the same name.
-    pub(in crate::outbox) instead: Option<Box<Record>>,
+    pub(crate) instead: Option<Box<Record>>,
     /// Whether a new status was written.
-    pub(in crate::outbox) is_written: bool,
+    pub(crate) is_written: bool,
 }
 
 impl Worked {
     /// Returns the end of work for which nothing was written.
-    pub(in crate::outbox) fn unwritten(record: Record, after: After) -> Self {
+    pub(crate) fn unwritten(record: Record, after: After) -> Self {
         Self { record, after, gone: false, instead: None, is_written: false }
     }
 
     /// Returns the end of work whose object is gone.
-    pub(in crate::outbox) fn gone(record: Record, instead: Option<Box<Record>>) -> Self {
+    pub(crate) fn gone(record: Record, instead: Option<Box<Record>>) -> Self {
         let after = After::Settled { answered: false };
         Self { gone: true, instead, ..Self::unwritten(record, after) }
     }
@@ -53,30 +53,30 @@ impl Worked {
 
 impl Decided {
     /// Decides that only the status has to be written. The lane can take the delivery again at once.
-    pub(in crate::outbox) fn noted(record: Record, status: DeliveryStatus) -> Self {
+    pub(crate) fn noted(record: Record, status: DeliveryStatus) -> Self {
         Self { record, status, after: After::Nothing }
     }
 
     /// Decides that the outcome Superseded has to be written.
-    pub(in crate::outbox) fn superseded(record: Record, status: DeliveryStatus) -> Self {
+    pub(crate) fn superseded(record: Record, status: DeliveryStatus) -> Self {
         Self { record, status, after: After::Settled { answered: false } }
     }
 
     /// Cancels a delivery whose pipeline, target or notification is gone.
-    pub(in crate::outbox) fn canceled(record: Record, what: Gone, now: Now) -> Self {
+    pub(crate) fn canceled(record: Record, what: Gone, now: Now) -> Self {
         let status = decide::canceled(&record.status, what.reason(), now.wall);
         Self::new(record, (status, Then::Settle { answered: false }), now)
     }
 
     /// Parks a delivery that was recorded with an error.
-    pub(in crate::outbox) fn refused(record: Record, now: Now) -> Self {
+    pub(crate) fn refused(record: Record, now: Now) -> Self {
         let error = record.refusal().unwrap_or_default();
         let decision = decide::unsendable(&record.status, Outcome::Parked, Reason::ExpressionFailed, error, now.wall);
         Self::new(record, decision, now)
     }
 
     /// Decides about a delivery that must wait. `until`: the retry settings that limit the wait. `chance`: random, in 0..1.
-    pub(in crate::outbox) fn waiting(
+    pub(crate) fn waiting(
         record: Record,
         reason: Reason,
         message: &str,
@@ -91,7 +91,7 @@ impl Decided {
     }
 
     /// Decides what the end of an attempt means for the delivery, and what it shows about the receiver. `chance`: random, in 0..1.
-    pub(in crate::outbox) fn attempted(
+    pub(crate) fn attempted(
         mut record: Record,
         attempt: &Result<Attempt, RequestError>,
         retry: &Retry,
@@ -133,22 +133,22 @@ impl Decided {
     }
 
     /// Returns whether there is nothing to write.
-    pub(in crate::outbox) fn is_stored(&self) -> bool {
+    pub(crate) fn is_stored(&self) -> bool {
         self.status == self.record.status && !self.record.unwritten
     }
 
     /// Returns whether the attempt failed and is retried.
-    pub(in crate::outbox) fn is_retried(&self) -> bool {
+    pub(crate) fn is_retried(&self) -> bool {
         matches!(self.after, After::Retry { .. })
     }
 
     /// Returns how long the last request took.
-    pub(in crate::outbox) fn took(&self) -> Option<Duration> {
+    pub(crate) fn took(&self) -> Option<Duration> {
         self.status.last_duration_millis.and_then(|millis| u64::try_from(millis).ok()).map(Duration::from_millis)
     }
 
     /// Ends the work without a write. A later write includes the status.
-    pub(in crate::outbox) fn unwritten(self) -> Worked {
+    pub(crate) fn unwritten(self) -> Worked {
         let unwritten = !self.is_stored();
         Worked::unwritten(Record { status: self.status, unwritten, ..self.record }, self.after)
     }

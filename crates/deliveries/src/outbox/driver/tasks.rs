@@ -12,7 +12,7 @@ use super::parts::Parts;
 use crate::outbox::attempt::request::{Around, build};
 use crate::outbox::engine::effect::{Done, Task};
 use crate::outbox::engine::writes::{Answered, Call, Limit, Write};
-use crate::outbox::record::Record;
+use crate::outbox::record::{Record, name};
 use crate::outbox::send_gate::index::{Gone, PipelineFacts};
 use crate::outbox::send_gate::live_check;
 use crate::outbox::store::journal::{DEADLINE, JournalError};
@@ -49,9 +49,10 @@ pub(super) fn run(parts: Parts, task: Task) -> BoxFuture<'static, Done> {
         }
         Task::Expel { id, foreign } => Box::pin(async move {
             // The engine has checked this, too. But the call starts later.
-            let failed = match parts.lease.allows(DEADLINE) {
-                true => parts.journal.delete(&id, foreign.version).await.err().map(|error| error.detail()),
-                false => Some("the Lease does not last for the call".to_owned()),
+            let failed = if parts.lease.allows(DEADLINE) {
+                parts.journal.delete(&id, foreign.version).await.err().map(|error| error.detail())
+            } else {
+                Some("the Lease does not last for the call".to_owned())
             };
             Done::Expelled { id, foreign, failed }
         }),
@@ -142,7 +143,7 @@ async fn verify(parts: &Parts, namespace: &str, spec: &DeliverySpec, what: Gone)
     permit.finish(!matches!(found, Err(CallError::Timeout)));
     found
         .inspect_err(|error| {
-            tracing::warn!(error = %chain(error), notification = %spec.notification, "could not verify that the Pipeline or Notification was deleted; retrying");
+            tracing::warn!(error = %chain(error), delivery = %name(spec), "could not verify that the Pipeline or Notification was deleted; retrying");
         })
         .ok()
 }

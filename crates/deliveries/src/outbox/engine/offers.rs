@@ -18,18 +18,11 @@ use relaybook_api::ObjectName;
 impl Engine {
     /// Handles an offer: starts to send the delivery without an object, or declines.
     pub(crate) fn on_offer(&mut self, ticket: Ticket, new: New, facts: &Facts<'_>, now: Now) {
+        let New { namespace, elsewhere, spec } = new;
         // It may be recorded elsewhere already. Then nothing is sent before the dispatcher has looked there.
-        if let Some(elsewhere) = new.elsewhere {
-            let id = ObjectName::new(elsewhere, name(&new.spec));
-            let is_attempted = self.unrecorded.get(&id).is_some();
-            let answer = if is_attempted { self.unrecorded.ask(&id, ticket) } else { Some(Answer::Declined) };
-            if let Some(answer) = answer {
-                self.answer(ticket, answer);
-            }
-            return;
-        }
-        let record = Record::unrecorded(&new.namespace, new.spec, now.wall, now.boot);
-        let id = record.id.clone();
+        let elsewhere = elsewhere.map(|elsewhere| ObjectName::new(elsewhere, name(&spec)));
+        let record = Record::unrecorded(&namespace, spec, now.wall, now.boot);
+        let id = elsewhere.clone().unwrap_or_else(|| record.id.clone());
         match self.unrecorded.get(&id) {
             Some((stage, until)) => {
                 if let Some(answer) = self.unrecorded.ask(&id, ticket) {
@@ -38,7 +31,7 @@ impl Engine {
                     self.record_first(&id);
                 }
             }
-            None if self.is_on_record(&id, facts) || !self.can_attempt(&record, facts, now) => {
+            None if elsewhere.is_some() || self.is_on_record(&id, facts) || !self.can_attempt(&record, facts, now) => {
                 self.answer(ticket, Answer::Declined);
             }
             None => {
@@ -104,6 +97,7 @@ impl Engine {
         let record = self.lanes.find(id).and_then(|(key, place)| self.lanes.get(key)?.lane.get(place));
         let Some(record) = record.cloned() else { return self.end_offer(id, || Answer::Declined) };
         self.unrecorded.set(id, Stage::Recording);
+        self.begin_beside(&record.spec.pipeline_ref.uid);
         let status = record.status.clone();
         self.start(Task::Write(Write::new(Kind::Pending, Decided::noted(record, status), Limit::Aside)));
     }
@@ -116,20 +110,20 @@ impl Engine {
         facts: &Facts<'_>,
         now: Now,
     ) {
-        let is_recording = matches!(self.unrecorded.get(id), Some((Stage::Recording, _)));
+        let stage = self.unrecorded.get(id).map(|(stage, _)| stage);
         let stored = match result {
             Ok(stored) => stored,
             Err(error) => {
                 self.has_failed(id, &error);
                 // The dispatcher offers it again, and the write is then repeated.
-                if is_recording {
+                if stage == Some(Stage::Recording) {
                     self.unrecorded.set(id, Stage::Attempted);
                 }
                 return;
             }
         };
         // If its outcome is already being written, that write finds the object.
-        if !is_recording {
+        if !matches!(stage, Some(Stage::Recording | Stage::Attempted)) {
             return self.has_object(id);
         }
         if self.initial_sync.was_deleted(&stored.uid) {
@@ -191,7 +185,7 @@ impl Engine {
             self.end_offer(&record.id, || Answer::Recorded);
             if record.is_recorded() {
                 self.prove(record, facts);
-                facts.delivery_index.note(record);
+                self.note(record, facts);
                 self.say_proven(record, facts);
             }
         } else {
@@ -208,15 +202,17 @@ impl Engine {
     pub(crate) fn drop_unrecorded(&mut self, is_concerned: impl Fn(&str) -> bool) {
         let ids: Vec<_> = self.unrecorded.ids().cloned().collect();
         for id in ids {
+            let mut is_recorded = false;
             if let Some((key, place)) = self.lanes.find(&id) {
-                let is_idle = |slot: &Slot| {
-                    slot.lane.at_work() != Some(place) && !slot.lane.get(place).is_some_and(Record::is_recorded)
-                };
-                if !is_concerned(&key.pipeline) || !self.lanes.get(key).is_some_and(is_idle) {
-                    continue;
-                }
+                let is_idle = |slot: &&Slot| slot.lane.at_work() != Some(place);
+                let idle = self.lanes.get(key).filter(is_idle).filter(|_| is_concerned(&key.pipeline));
+                let Some(slot) = idle else { continue };
+                is_recorded = slot.lane.get(place).is_some_and(Record::is_recorded);
             }
-            self.lanes.remove(&id);
+            // A list can have delivered its object.
+            if !is_recorded {
+                self.lanes.remove(&id);
+            }
             self.end_offer(&id, || Answer::Declined);
         }
     }

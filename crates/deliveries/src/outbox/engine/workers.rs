@@ -70,7 +70,7 @@ impl Engine {
     pub(super) fn decision(&self, key: &LaneKey, head: &Record, facts: &Facts<'_>) -> Decision {
         let is_behind = self.lanes.is_behind(key, head);
         let sendable = if is_behind { SendDecision::NotYet } else { facts.pipelines.find(&head.spec) };
-        let uncounted = if matches!(sendable, SendDecision::Send(..)) { self.uncounted(head, facts) } else { None };
+        let uncounted = if matches!(sendable, SendDecision::Send(..)) { uncounted(head, facts) } else { None };
         decide(head, About { is_unproven: self.is_unproven(head), uncounted, sendable })
     }
 
@@ -121,13 +121,6 @@ impl Engine {
         self.lanes.get_mut(key)?.lane.take(now.mono).cloned()
     }
 
-    /// Returns how many deliveries the head replaces, if that number is not written yet.
-    fn uncounted(&self, head: &Record, facts: &Facts<'_>) -> Option<i64> {
-        let counts = head.status.attempts == 0 && !head.again;
-        let replaced = if counts { facts.delivery_index.replaced(head, None) } else { 0 };
-        Some(replaced).filter(|replaced| *replaced > head.status.superseded)
-    }
-
     /// Writes what was decided about the delivery in progress of a lane, unless it is stored already.
     fn write(&mut self, key: &LaneKey, decided: Decided, limit: Limit, facts: &Facts<'_>, now: Now) {
         self.writes(key);
@@ -149,18 +142,36 @@ impl Engine {
         self.on_written(key, Worked::unwritten(record, after), facts, now);
     }
 
+    /// Adds what was written to the delivery index, unless the watch has reported meanwhile that the object is deleted.
+    pub(crate) fn note(&self, record: &Record, facts: &Facts<'_>) {
+        if self.initial_sync.was_deleted(&record.uid) {
+            facts.delivery_index.deleted_before(&record.id);
+        } else {
+            facts.delivery_index.note(record);
+        }
+    }
+
     /// Handles the end of a call of a write.
     pub(crate) fn on_answered(&mut self, write: Box<Write>, answered: Answered, facts: &Facts<'_>, now: Now) {
         let (id, spec) = (write.decided.record.id.clone(), write.decided.record.spec.clone());
         if write.kind == Kind::Pending
             && let Answered::Created(result) = answered
         {
+            self.end_beside(&spec.pipeline_ref.uid);
             return self.on_recorded(&id, *result, facts, now);
         }
-        if matches!(&answered, Answered::Created(made) if made.is_ok()) {
-            self.has_object(&id);
-        }
         let is_left = facts.pipelines.pipeline(&spec.pipeline_ref.uid).is_none();
+        let mut failed = "could not write the Delivery status; the lane is blocked until a retry succeeds";
+        if let Answered::Created(made) = &answered {
+            failed = "could not record a Delivery that was sent; the lane is blocked until a retry succeeds";
+            match &**made {
+                Ok(_) => self.has_object(&id),
+                Err(error) if error.is_refused() && is_left => {
+                    tracing::warn!(error = %error.detail(), delivery = %id.name, "could not record a Delivery that was sent; its pipeline is gone");
+                }
+                Err(_) => {}
+            }
+        }
         match write.next(answered, is_left, self.random.f64(), now) {
             Next::Ended(Kind::Lane(key), worked) => self.on_written(&key, *worked, facts, now),
             Next::Ended(Kind::Superseded(key), worked) => self.on_superseded(&key, *worked, facts, now),
@@ -169,7 +180,7 @@ impl Engine {
             Next::Call(write) => self.start(Task::Write(write)),
             Next::Pause(write, pause, error) => {
                 self.has_failed(&id, &error);
-                tracing::warn!(error = %error.detail(), delivery = %id.name, "could not write a Delivery; its lane is blocked until a retry succeeds");
+                tracing::warn!(error = %error.detail(), delivery = %id.name, "{failed}");
                 self.paused.add(now.mono + pause, write);
             }
         }
@@ -343,7 +354,7 @@ impl Engine {
         if gone {
             facts.delivery_index.forget(&record.id);
         } else {
-            facts.delivery_index.note(&record);
+            self.note(&record, facts);
             // If another replica has settled the delivery, that replica has reported it.
             if let Some(outcome) = record.status.outcome.filter(|_| is_written) {
                 self.effects.push(Effect::Settled(Box::new(record.clone()), outcome));
@@ -363,4 +374,11 @@ impl Engine {
             self.effects.push(Effect::Note(Box::new(record.clone())));
         }
     }
+}
+
+/// Returns how many deliveries the head replaces, if that number is not written yet.
+fn uncounted(head: &Record, facts: &Facts<'_>) -> Option<i64> {
+    let counts = head.status.attempts == 0 && !head.again;
+    let replaced = if counts { facts.delivery_index.replaced(head, None) } else { 0 };
+    Some(replaced).filter(|replaced| *replaced > head.status.superseded)
 }

@@ -44,8 +44,8 @@ pub(crate) enum Limit {
 /// A write that has not ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Write {
-    pub(super) kind: Kind,
-    pub(super) decided: Decided,
+    pub(crate) kind: Kind,
+    pub(crate) decided: Decided,
     limit: Limit,
     /// How many calls have failed in a row.
     failures: u32,
@@ -87,7 +87,7 @@ impl Write {
     /// Returns the next call.
     pub(crate) fn call(&self) -> Call<'_> {
         let Decided { record, status, .. } = &self.decided;
-        if record.is_recorded() {
+        if record.is_recorded() && self.kind != Kind::Pending {
             return Call::Patch(record, status);
         }
         let new = New { namespace: record.id.namespace.clone(), elsewhere: None, spec: record.spec.clone() };

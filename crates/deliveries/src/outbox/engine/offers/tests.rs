@@ -322,3 +322,31 @@ async fn a_delivery_that_relaybook_did_not_record_leaves_its_lane_when_its_pipel
     leader.seen(Record { version: "2".into(), ..foreign.clone() }, now);
     assert!(leader.engine.lanes.find(&foreign.id).is_none(), "it is not sent");
 }
+
+#[tokio::test]
+async fn zz_measure() {
+    let mut leader = Leader::new(&ApiServer::default()).await;
+    let index = &leader.parts.pipeline_index;
+    index.put_history(
+        "p1",
+        Some(History { is_dispatched: true, recorded: Some(relaybook_api::now()), serial: 1_000_000, ..History::default() }),
+    );
+    leader.engine = Engine::new(16, vec![None], fastrand::Rng::with_seed(1));
+    let now = Now::read();
+    leader.on(Input::Watched(0, crate::outbox::store::journal::Event::ListBegins), now);
+    let begun = Instant::now();
+    for n in 0..100_000_i64 {
+        let mut r = record(n + 1);
+        {
+            let spec = Arc::make_mut(&mut r.spec);
+            spec.subject.name = format!("prod/in-cluster/{n}");
+            spec.lane = format!("target/prod/in-cluster/{n}");
+        }
+        r.id.name = name(&r.spec);
+        leader.on(Input::Watched(0, crate::outbox::store::journal::Event::Seen(Box::new(r))), now);
+    }
+    let seen = begun.elapsed();
+    let begun = Instant::now();
+    let effects = leader.on(Input::Watched(0, crate::outbox::store::journal::Event::ListEnds(1)), now);
+    println!("100000 seen in {seen:?}; the turn of the list took {:?}, {} effects", begun.elapsed(), effects.len());
+}

@@ -55,7 +55,9 @@ impl World<'_> {
             prop_assert!(outcome != Some(Outcome::Canceled) || is_dead, "{serial} is canceled, and nothing is gone");
             let is_derived = object.is_none_or(|object| object.spec.to == State::default());
             prop_assert!(is_derived || is_dead, "{serial} keeps foreign content");
-            let is_reopened = object.and_then(wanted).is_none() || is_left || (is_dead && server.forged.contains(&serial));
+            let is_reopened = object.and_then(wanted).is_none()
+                || is_left
+                || (is_dead && (server.forged.contains(&serial) || self.restarts > 0));
             prop_assert!(is_reopened, "the redelivery of {serial} is missing");
         }
         for process in &self.processes {

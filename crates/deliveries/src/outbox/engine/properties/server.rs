@@ -352,13 +352,10 @@ impl Server {
         Some(serial)
     }
 
-    /// Other clients delete their settled Deliveries with other content that are older than the newest one that Relaybook has recorded. After a
-    /// restart they count as recorded, and suppress a delivery. Only the admission policy prevents that.
+    /// Other clients delete their Deliveries with other content that are older than the newest one that Relaybook has recorded. After a restart
+    /// they count as recorded. Only the admission policy prevents that.
     pub(super) fn withdraw(&mut self) {
-        let is_old = |object: &&Record| {
-            let is_settled = object.status.outcome.is_some();
-            is_settled && object.spec.to != State::default() && Some(object.recorded) <= self.recorded
-        };
+        let is_old = |object: &&Record| object.spec.to != State::default() && Some(object.recorded) <= self.recorded;
         let old: Vec<Record> = self.objects.values().filter(is_old).cloned().collect();
         for object in old {
             self.remove(&object.id, version(Some(&object.version)));

@@ -210,7 +210,8 @@ impl<'a> World<'a> {
                 if self.is_first(Wrong::LostEffect) {
                     return Ok(());
                 }
-                if wrong == Some(Wrong::NextBeforeOutcome) && matches!(after, After::Settled { .. }) {
+                let is_outcome = record.is_recorded() && matches!(after, After::Settled { .. });
+                if wrong == Some(Wrong::NextBeforeOutcome) && is_outcome {
                     let stored = Written::Stored { version: record.version.clone(), status: Box::new(status.clone()) };
                     self.processes[n].jobs.push(Job::Unawaited(write.clone()));
                     Job::Ended(Box::new(Done::Answered(write, Answered::Patched(Ok(stored)))))
@@ -356,7 +357,7 @@ impl<'a> World<'a> {
         self.learn();
         self.lease(false)?;
         let mut quiet = 0;
-        for _ in 0..ROUNDS {
+        for round in 0..ROUNDS {
             let before = self.moves;
             while let Some(call) = self.server.flying.pop_front() {
                 let now = self.now();
@@ -368,10 +369,11 @@ impl<'a> World<'a> {
             self.round()?;
             // In the first quiet round the dispatcher can have read an answer.
             quiet = if self.moves > before { 0 } else { quiet + 1 };
-            if quiet < 2 {
+            // The dispatcher repeats an offer that has failed until the pause of the write has passed.
+            if quiet < 2 && round % 8 < 7 {
                 continue;
             }
-            if self.processes.iter().all(|process| process.next_time().is_none()) {
+            if quiet >= 2 && self.processes.iter().all(|process| process.next_time().is_none()) {
                 return self.finished();
             }
             self.time()?;

@@ -77,13 +77,10 @@ impl Unrecorded {
             // Another write starts for this offer.
             entry.failure = None;
         }
-        match &entry.failure {
-            Some(failure) => Some(failed(failure)),
-            None => {
-                entry.waiting.push(ticket);
-                None
-            }
+        if entry.failure.is_none() {
+            entry.waiting.push(ticket);
         }
+        entry.failure.as_ref().map(failed)
     }
 
     /// Notes that an object records a delivery, or that none ever will because nothing refers to it any more. Returns who waited for that.
