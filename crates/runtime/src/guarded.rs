@@ -60,6 +60,13 @@ impl Guarded {
         self
     }
 
+    /// Returns the operations.
+    #[cfg(any(test, feature = "testing"))]
+    #[must_use]
+    pub fn operations(self) -> Patch {
+        Patch(self.0)
+    }
+
     /// Returns the patch, for a caller that sends it and reads the answer itself.
     #[must_use]
     pub fn patch(self) -> kube::api::Patch<()> {
@@ -71,9 +78,17 @@ impl Guarded {
     where
         K: Clone + DeserializeOwned + Resource,
     {
+        outcome(self.try_status(authority, api, name).await)
+    }
+
+    /// Patches the status of an object, for a caller that must know why a patch was not applied.
+    pub async fn try_status<K>(self, authority: Authority<'_>, api: &Api<K>, name: &str) -> Result<K, CallError>
+    where
+        K: Clone + DeserializeOwned + Resource,
+    {
         let (params, patch) = (PatchParams::default(), self.patch());
         // In a box, because a call is large and moves through several futures.
-        outcome(write(authority, Box::pin(api.patch_status(name, &params, &patch))).await)
+        write(authority, Box::pin(api.patch_status(name, &params, &patch))).await
     }
 
     /// Patches an object except its status.

@@ -13,13 +13,13 @@ use kube::runtime::watcher::Event;
 use tokio::sync::mpsc;
 
 use super::follow::{Changes, changes, make};
-use super::index::{Absorbed, Index, Listing};
+use super::index::{Absorbed, Index};
 use super::reconcile::{Changed, Memory, reconcile, warm};
 use super::{Context, Error};
 use relaybook_api::pipeline_set::SET;
 use relaybook_api::{ObjectName, Pipeline, PipelineSet};
 use relaybook_core::reading::Follower;
-use relaybook_runtime::controller::{Broken, Next, Place, Reconciler, Sources, Wakes, run as control};
+use relaybook_runtime::controller::{Broken, Listing, Next, Place, Reconciler, Sources, Wakes, run as control};
 use relaybook_runtime::leader::Lease;
 use relaybook_runtime::limiter::NamespaceLimiter;
 use relaybook_runtime::pace::SMALL_OBJECT;

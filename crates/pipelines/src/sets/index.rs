@@ -3,7 +3,7 @@
 //! In: watch events, and answers of the API server. Out: the sets, the pipelines of each, and which sets must be reconciled. An answer can be
 //! newer than the watch, so objects are replaced only by newer ones.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use kube::ResourceExt as _;
@@ -12,31 +12,10 @@ use kube::runtime::watcher::Event;
 use super::made::Made;
 use relaybook_api::{ObjectName, Pipeline, PipelineSet, version};
 use relaybook_core::reading::Follower;
+use relaybook_runtime::controller::Listing;
 
 /// Maximum number of deletions that are remembered.
 const DELETIONS: usize = 1024;
-
-/// The list in progress of one watch.
-#[derive(Debug, Default)]
-pub(super) struct Listing {
-    /// The watched namespace. `None`: all.
-    namespace: Option<String>,
-    names: HashSet<ObjectName>,
-}
-
-impl Listing {
-    pub(super) fn of(namespace: Option<String>) -> Self {
-        Self { namespace, names: HashSet::new() }
-    }
-
-    /// Ends the list. Returns whether an object was in it, or is in another namespace.
-    fn end(&mut self) -> impl Fn(&str, &str) -> bool + use<> {
-        let (namespace, names) = (self.namespace.clone(), std::mem::take(&mut self.names));
-        move |of: &str, name: &str| {
-            namespace.as_ref().is_some_and(|namespace| *namespace != of) || names.contains(&ObjectName::new(of, name))
-        }
-    }
-}
 
 /// What an event has changed.
 #[derive(Debug, Default, PartialEq)]
@@ -76,11 +55,11 @@ impl Index {
     /// Applies an event of a set. A change of its status alone wakes nobody.
     pub(super) fn absorb_set(&mut self, listing: &mut Listing, event: Event<PipelineSet>) -> Absorbed {
         let mut absorbed = Absorbed::default();
+        listing.note(&event, ObjectName::of);
         match event {
-            Event::Init => listing.names.clear(),
+            Event::Init => {}
             Event::Apply(set) | Event::InitApply(set) => {
                 let key = key_of(&set);
-                listing.names.insert(ObjectName::new(&key.namespace, &key.name));
                 let identity = |set: &PipelineSet| (set.metadata.uid.clone(), set.metadata.generation);
                 let known = self.sets.get(&key);
                 if known.is_none_or(|known| identity(known) != identity(&set)) {
@@ -92,9 +71,8 @@ impl Index {
             }
             Event::Delete(set) => absorbed.gone.push(key_of(&set)),
             Event::InitDone => {
-                let is_there = listing.end();
-                let gone = self.sets.keys().filter(|key| !is_there(&key.namespace, &key.name));
-                absorbed.gone.extend(gone.cloned());
+                let name = |key: &Follower| ObjectName::new(&key.namespace, &key.name);
+                absorbed.gone = listing.end(self.sets.keys(), name);
             }
         }
         for key in &absorbed.gone {
@@ -106,11 +84,11 @@ impl Index {
     /// Applies an event of a pipeline. It wakes its set only if a decision can depend on it.
     pub(super) fn absorb_pipeline(&mut self, listing: &mut Listing, event: Event<Pipeline>) -> Absorbed {
         let mut absorbed = Absorbed::default();
+        listing.note(&event, ObjectName::of);
         match event {
-            Event::Init => listing.names.clear(),
+            Event::Init => {}
             Event::Apply(pipeline) | Event::InitApply(pipeline) => {
                 let place = ObjectName::of(&pipeline);
-                listing.names.insert(place.clone());
                 absorbed.wake.extend(match Made::of(&pipeline) {
                     Some((set, made)) => self.found(place, set, made),
                     None => self.remove(&place),
@@ -118,9 +96,7 @@ impl Index {
             }
             Event::Delete(pipeline) => absorbed.wake.extend(self.remove(&ObjectName::of(&pipeline))),
             Event::InitDone => {
-                let is_there = listing.end();
-                let gone = self.made.keys().filter(|place| !is_there(&place.namespace, &place.name));
-                let gone: Vec<ObjectName> = gone.cloned().collect();
+                let gone = listing.end(self.made.keys(), Clone::clone);
                 absorbed.wake.extend(gone.iter().filter_map(|place| self.remove(place)));
             }
         }

@@ -5,19 +5,16 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use kube::ResourceExt as _;
 use kube::runtime::watcher::Event;
 
-use super::index::{Key, Listing, is_in};
+use super::index::Key;
 use relaybook_api::group;
-use relaybook_api::{Delivery, version};
+use relaybook_api::{Delivery, ObjectName, version};
 use relaybook_core::promotion::sent::Sent;
+use relaybook_runtime::controller::Listing;
 
 /// Selects the Deliveries of requests.
 pub(super) const REQUESTS: &str = concat!(group!(), "/type=PromotionRequested");
-
-/// Namespace and name.
-type Name = (String, String);
 
 /// A Delivery, and the version of its object.
 #[derive(Debug)]
@@ -31,8 +28,8 @@ struct Known {
 #[derive(Debug, Default)]
 pub(crate) struct Deliveries {
     /// The Deliveries of each promotion, by its uid.
-    sent: HashMap<String, BTreeMap<Name, Sent>>,
-    known: HashMap<Name, Known>,
+    sent: HashMap<String, BTreeMap<ObjectName, Sent>>,
+    known: HashMap<ObjectName, Known>,
 }
 
 impl Deliveries {
@@ -41,30 +38,20 @@ impl Deliveries {
         self.sent.get(promotion).into_iter().flat_map(BTreeMap::values).cloned().collect()
     }
 
-    /// Applies an event of the watch of Deliveries in a namespace, or in all. Returns the pipeline whose Delivery has changed. `home`: the
-    /// namespace of Deliveries of cluster-wide notifications.
-    pub(crate) fn absorb(
-        &mut self,
-        (namespace, home): (Option<&str>, &str),
-        listing: &mut Listing,
-        event: Event<Delivery>,
-    ) -> Option<Key> {
+    /// Applies an event of a watch of Deliveries. Returns the pipeline whose Delivery has changed. `home`: the namespace of Deliveries of
+    /// cluster-wide notifications.
+    pub(crate) fn absorb(&mut self, home: &str, listing: &mut Listing, event: Event<Delivery>) -> Option<Key> {
+        listing.note(&event, ObjectName::of);
         match event {
-            Event::Init => listing.clear(),
-            Event::InitApply(delivery) => {
-                listing.insert(name_of(&delivery));
-                self.put(&delivery, home);
-            }
+            Event::Init => {}
+            Event::InitApply(delivery) => drop(self.put(&delivery, home)),
             Event::InitDone => {
-                let listed = listing.take();
-                let missing = |name: &&Name| is_in(namespace, &name.0) && !listed.contains(*name);
-                let missing: Vec<Name> = self.known.keys().filter(missing).cloned().collect();
-                for name in missing {
+                for name in listing.end(self.known.keys(), Clone::clone) {
                     self.remove(&name);
                 }
             }
             Event::Apply(delivery) => return self.put(&delivery, home),
-            Event::Delete(delivery) => return self.remove(&name_of(&delivery)),
+            Event::Delete(delivery) => return self.remove(&ObjectName::of(&delivery)),
         }
         None
     }
@@ -76,7 +63,7 @@ impl Deliveries {
 
     /// Stores a Delivery, unless a newer version is known. Returns its pipeline.
     fn put(&mut self, delivery: &Delivery, home: &str) -> Option<Key> {
-        let (name, at) = (name_of(delivery), version(delivery.metadata.resource_version.as_deref()));
+        let (name, at) = (ObjectName::of(delivery), version(delivery.metadata.resource_version.as_deref()));
         let (promotion, sent) = Sent::of(delivery, home)?;
         if self.known.get(&name).is_some_and(|known| known.version > at) {
             return None;
@@ -89,7 +76,7 @@ impl Deliveries {
         Some(pipeline)
     }
 
-    fn remove(&mut self, name: &Name) -> Option<Key> {
+    fn remove(&mut self, name: &ObjectName) -> Option<Key> {
         let known = self.known.remove(name)?;
         if let Some(sent) = self.sent.get_mut(&known.promotion) {
             sent.remove(name);
@@ -101,17 +88,13 @@ impl Deliveries {
     }
 }
 
-fn name_of(delivery: &Delivery) -> Name {
-    (delivery.namespace().unwrap_or_default(), delivery.name_any())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use relaybook_api::{DeliveryStatus, Outcome, delivery};
     use relaybook_core::promotion::testing::request_spec;
 
-    const EVERYWHERE: (Option<&str>, &str) = (None, "relaybook-system");
+    const HOME: &str = "relaybook-system";
 
     fn delivery(serial: i64, version: u64, outcome: Option<Outcome>) -> Delivery {
         let mut delivery = Delivery::new("", request_spec("p-uid", serial));
@@ -131,22 +114,22 @@ mod tests {
         let (mut all, mut listing) = (Deliveries::default(), Listing::default());
         let key = Some(Key { namespace: "team-a".into(), uid: "u".into() });
         for event in [Event::Init, Event::InitApply(delivery(10, 5, None)), Event::InitDone] {
-            assert_eq!(all.absorb(EVERYWHERE, &mut listing, event), None);
+            assert_eq!(all.absorb(HOME, &mut listing, event), None);
         }
         let parked = Some(Outcome::Parked);
-        assert_eq!(all.absorb(EVERYWHERE, &mut listing, Event::Apply(delivery(10, 7, parked))), key);
-        all.learn(&delivery(10, 6, None), "relaybook-system");
+        assert_eq!(all.absorb(HOME, &mut listing, Event::Apply(delivery(10, 7, parked))), key);
+        all.learn(&delivery(10, 6, None), HOME);
         assert_eq!(outcomes(&all), [(10, parked)], "an older answer changes nothing");
-        all.learn(&delivery(20, 8, None), "relaybook-system");
+        all.learn(&delivery(20, 8, None), HOME);
         assert_eq!(outcomes(&all), [(10, parked), (20, None)]);
-        assert_eq!(all.absorb(EVERYWHERE, &mut listing, Event::Delete(delivery(10, 9, parked))), key);
+        assert_eq!(all.absorb(HOME, &mut listing, Event::Delete(delivery(10, 9, parked))), key);
         assert_eq!(outcomes(&all), [(20, None)]);
         for event in [Event::Init, Event::InitDone] {
-            all.absorb((Some("team-b"), "relaybook-system"), &mut listing, event);
+            all.absorb(HOME, &mut Listing::of(Some("team-b".into())), event);
         }
         assert_eq!(outcomes(&all), [(20, None)], "the list is that of another namespace");
         for event in [Event::Init, Event::InitDone] {
-            all.absorb(EVERYWHERE, &mut listing, event);
+            all.absorb(HOME, &mut listing, event);
         }
         assert!(outcomes(&all).is_empty() && all.sent.is_empty() && all.known.is_empty());
     }

@@ -15,11 +15,12 @@ use kube::runtime::watcher::Event;
 
 use super::deliveries::Deliveries;
 use relaybook_api::promotion::Phase;
-use relaybook_api::{Pipeline, Promotion, Status, Time, version};
+use relaybook_api::{ObjectName, Pipeline, Promotion, Status, Time, version};
 use relaybook_core::promotion::commits::{Commits, has_commit};
 use relaybook_core::promotion::plan::is_ended;
 use relaybook_core::promotion::policy::is_promoted;
 use relaybook_core::promotion::sent;
+use relaybook_runtime::controller::Listing;
 
 /// Maximum number of deletions that are remembered.
 const DELETIONS: usize = 1024;
@@ -57,35 +58,14 @@ impl Seen {
     }
 }
 
-/// The names of a list in progress: of pipelines by uid, of promotions and Deliveries by name.
-#[derive(Debug, Default)]
-pub(crate) struct Listing(HashSet<(String, String)>);
-
-impl Listing {
-    /// Begins a list.
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
-    }
-
-    /// Adds an object of the list.
-    pub(super) fn insert(&mut self, name: (String, String)) {
-        self.0.insert(name);
-    }
-
-    /// Ends a list. Returns its objects.
-    pub(super) fn take(&mut self) -> HashSet<(String, String)> {
-        std::mem::take(&mut self.0)
-    }
-}
-
 /// All objects of all pipelines.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     pipelines: HashMap<Key, Seen>,
-    /// The pipeline of each promotion, by namespace and name.
-    of: HashMap<(String, String), Key>,
-    /// Namespace, name and version of promotions that were deleted.
-    deleted: VecDeque<(String, String, u64)>,
+    /// The pipeline of each promotion.
+    of: HashMap<ObjectName, Key>,
+    /// Names and versions of promotions that were deleted.
+    deleted: VecDeque<(ObjectName, u64)>,
     /// The Deliveries of requests.
     pub(super) deliveries: Deliveries,
     commits: Arc<Commits>,
@@ -128,29 +108,19 @@ impl Index {
         self.open_since.keys().next().copied()
     }
 
-    /// Applies an event of the watch of pipelines in a namespace, or in all. Returns the pipeline that has changed.
-    pub(crate) fn absorb_pipeline(
-        &mut self,
-        namespace: Option<&str>,
-        listing: &mut Listing,
-        event: Event<Pipeline>,
-    ) -> Option<Key> {
+    /// Applies an event of a watch of pipelines. Returns the pipeline that has changed.
+    pub(crate) fn absorb_pipeline(&mut self, listing: &mut Listing, event: Event<Pipeline>) -> Option<Key> {
+        // A new pipeline of the same name is another one.
+        let id = |key: &Key| ObjectName::new(&key.namespace, &key.uid);
+        listing.note(&event, |pipeline| id(&key_of(pipeline)));
         match event {
-            Event::Init => listing.0.clear(),
-            Event::InitApply(pipeline) => {
-                let key = key_of(&pipeline);
-                listing.0.insert((key.namespace.clone(), key.uid.clone()));
-                self.put_pipeline(key, pipeline);
-            }
+            Event::Init => {}
+            Event::InitApply(pipeline) => self.put_pipeline(key_of(&pipeline), pipeline),
             Event::InitDone => {
-                let listed = std::mem::take(&mut listing.0);
                 self.lists += 1;
-                for (key, seen) in self.pipelines.iter_mut().filter(|(key, _)| is_in(namespace, &key.namespace)) {
-                    if !listed.contains(&(key.namespace.clone(), key.uid.clone())) {
-                        seen.pipeline = None;
-                    }
+                for key in listing.end(self.pipelines.keys(), id) {
+                    self.remove_pipeline(&key);
                 }
-                self.pipelines.retain(|_, seen| !seen.is_empty());
             }
             Event::Apply(pipeline) => {
                 let key = key_of(&pipeline);
@@ -162,36 +132,21 @@ impl Index {
             }
             Event::Delete(pipeline) => {
                 let key = key_of(&pipeline);
-                let seen = self.pipelines.get_mut(&key)?;
-                seen.pipeline = None;
-                if seen.is_empty() {
-                    self.pipelines.remove(&key);
-                }
-                return Some(key);
+                return self.remove_pipeline(&key).then_some(key);
             }
         }
         None
     }
 
-    /// Applies an event of the watch of promotions in a namespace, or in all. Returns the pipeline of the promotion that has changed.
-    pub(crate) fn absorb_promotion(
-        &mut self,
-        namespace: Option<&str>,
-        listing: &mut Listing,
-        event: Event<Promotion>,
-    ) -> Option<Key> {
+    /// Applies an event of a watch of promotions. Returns the pipeline of the promotion that has changed.
+    pub(crate) fn absorb_promotion(&mut self, listing: &mut Listing, event: Event<Promotion>) -> Option<Key> {
+        listing.note(&event, ObjectName::of);
         match event {
-            Event::Init => listing.0.clear(),
-            Event::InitApply(promotion) => {
-                listing.0.insert(name_of(&promotion));
-                self.put_promotion(promotion);
-            }
+            Event::Init => {}
+            Event::InitApply(promotion) => drop(self.put_promotion(promotion)),
             Event::InitDone => {
-                let listed = std::mem::take(&mut listing.0);
                 self.lists += 1;
-                let missing = |name: &&(String, String)| is_in(namespace, &name.0) && !listed.contains(*name);
-                let missing: Vec<_> = self.of.keys().filter(missing).cloned().collect();
-                for name in missing {
+                for name in listing.end(self.of.keys(), Clone::clone) {
                     self.remove_promotion(&name);
                 }
             }
@@ -202,9 +157,8 @@ impl Index {
                 return Some(self.put_promotion(promotion));
             }
             Event::Delete(promotion) => {
-                let name = name_of(&promotion);
-                let at = version(promotion.metadata.resource_version.as_deref());
-                self.deleted.push_back((name.0.clone(), name.1.clone(), at));
+                let (name, at) = (ObjectName::of(&promotion), version_of(&promotion));
+                self.deleted.push_back((name.clone(), at));
                 if self.deleted.len() > DELETIONS {
                     self.deleted.pop_front();
                 }
@@ -230,8 +184,8 @@ impl Index {
 
     /// Takes the answer of the API server to a read or write of a promotion. `lists`: the number of lists before the call.
     pub(crate) fn learn_promotion(&mut self, lists: u64, promotion: &Promotion) {
-        let (name, at) = (name_of(promotion), version_of(promotion));
-        let is_gone = |gone: &(String, String, u64)| gone.0 == name.0 && gone.1 == name.1 && gone.2 >= at;
+        let (name, at) = (ObjectName::of(promotion), version_of(promotion));
+        let is_gone = |gone: &(ObjectName, u64)| gone.0 == name && gone.1 >= at;
         if lists == self.lists && !self.deleted.iter().any(is_gone) && self.is_newer(promotion) {
             self.put_promotion(promotion.clone());
         }
@@ -239,6 +193,16 @@ impl Index {
 
     fn put_pipeline(&mut self, key: Key, pipeline: Pipeline) {
         self.pipelines.entry(key).or_default().pipeline = Some(Arc::new(lean(pipeline)));
+    }
+
+    /// Returns whether there was a pipeline with this key, or there are promotions of it.
+    fn remove_pipeline(&mut self, key: &Key) -> bool {
+        let Some(seen) = self.pipelines.get_mut(key) else { return false };
+        seen.pipeline = None;
+        if seen.is_empty() {
+            self.pipelines.remove(key);
+        }
+        true
     }
 
     fn is_newer_pipeline(&self, key: &Key, pipeline: &Pipeline) -> bool {
@@ -250,9 +214,9 @@ impl Index {
     }
 
     fn put_promotion(&mut self, promotion: Promotion) -> Key {
-        let name = name_of(&promotion);
+        let name = ObjectName::of(&promotion);
         self.remove_promotion(&name);
-        let key = Key { namespace: name.0.clone(), uid: promotion.spec.pipeline_ref.uid.clone() };
+        let key = Key { namespace: name.namespace.clone(), uid: promotion.spec.pipeline_ref.uid.clone() };
         *self.phases.entry(phase_of(&promotion)).or_default() += 1;
         if has_commit(&promotion) {
             Arc::make_mut(&mut self.commits).put(&promotion);
@@ -261,14 +225,14 @@ impl Index {
             *self.open_since.entry(since).or_default() += 1;
         }
         self.of.insert(name.clone(), key.clone());
-        self.pipelines.entry(key.clone()).or_default().promotions.insert(name.1, Arc::new(promotion));
+        self.pipelines.entry(key.clone()).or_default().promotions.insert(name.name, Arc::new(promotion));
         key
     }
 
-    fn remove_promotion(&mut self, name: &(String, String)) -> Option<Key> {
+    fn remove_promotion(&mut self, name: &ObjectName) -> Option<Key> {
         let key = self.of.remove(name)?;
         let seen = self.pipelines.get_mut(&key)?;
-        if let Some(removed) = seen.promotions.remove(&name.1) {
+        if let Some(removed) = seen.promotions.remove(&name.name) {
             if has_commit(&removed) {
                 Arc::make_mut(&mut self.commits).remove(&removed);
             }
@@ -290,26 +254,18 @@ impl Index {
         Some(key)
     }
 
-    fn known(&self, name: &(String, String)) -> Option<&Promotion> {
+    fn known(&self, name: &ObjectName) -> Option<&Promotion> {
         let seen = self.pipelines.get(self.of.get(name)?)?;
-        seen.promotions.get(&name.1).map(AsRef::as_ref)
+        seen.promotions.get(&name.name).map(AsRef::as_ref)
     }
 
     fn is_newer(&self, promotion: &Promotion) -> bool {
-        self.known(&name_of(promotion)).is_none_or(|known| version_of(known) <= version_of(promotion))
+        self.known(&ObjectName::of(promotion)).is_none_or(|known| version_of(known) <= version_of(promotion))
     }
-}
-
-pub(super) fn is_in(scope: Option<&str>, namespace: &str) -> bool {
-    scope.is_none_or(|scope| scope == namespace)
 }
 
 fn key_of(pipeline: &Pipeline) -> Key {
     Key { namespace: pipeline.namespace().unwrap_or_default(), uid: pipeline.uid().unwrap_or_default() }
-}
-
-fn name_of(promotion: &Promotion) -> (String, String) {
-    (promotion.namespace().unwrap_or_default(), promotion.name_any())
 }
 
 fn version_of(promotion: &Promotion) -> u64 {
@@ -373,10 +329,10 @@ mod tests {
     fn index() -> (Index, Listing) {
         let (mut index, mut listing) = (Index::default(), Listing::default());
         for event in [Event::Init, Event::InitApply(at(pipeline(), 5)), Event::InitDone] {
-            assert_eq!(index.absorb_pipeline(None, &mut listing, event), None);
+            assert_eq!(index.absorb_pipeline(&mut listing, event), None);
         }
         for event in [Event::Init, Event::InitApply(at(new(spec(20, 0)), 6)), Event::InitDone] {
-            assert_eq!(index.absorb_promotion(None, &mut listing, event), None);
+            assert_eq!(index.absorb_promotion(&mut listing, event), None);
         }
         (index, listing)
     }
@@ -395,12 +351,12 @@ mod tests {
         index.learn_promotion(lists, &at(promotion((20, 0), &[Phase::Requested], ""), 9));
         index.learn_pipeline(lists, &at(pipeline(), 8));
         assert_eq!(versions(&index), (Some(8), vec![9]));
-        assert_eq!(index.absorb_promotion(None, &mut listing, Event::Apply(at(new(spec(20, 0)), 7))), None);
-        assert_eq!(index.absorb_pipeline(None, &mut listing, Event::Apply(at(pipeline(), 7))), None);
+        assert_eq!(index.absorb_promotion(&mut listing, Event::Apply(at(new(spec(20, 0)), 7))), None);
+        assert_eq!(index.absorb_pipeline(&mut listing, Event::Apply(at(pipeline(), 7))), None);
         assert_eq!(versions(&index), (Some(8), vec![9]));
         assert_eq!((index.count(Phase::Pending), index.count(Phase::Requested)), (0, 1));
         let event = Event::Apply(at(promotion((20, 0), &[Phase::Requested, Phase::Finished], ""), 10));
-        assert_eq!(index.absorb_promotion(None, &mut listing, event), Some(key()));
+        assert_eq!(index.absorb_promotion(&mut listing, event), Some(key()));
         assert_eq!((index.count(Phase::Requested), index.count(Phase::Finished)), (0, 1));
     }
 
@@ -409,37 +365,38 @@ mod tests {
         let (mut index, mut listing) = index();
         let lists = index.seen(&key()).unwrap().lists;
         let deleted = at(new(spec(20, 0)), 12);
-        assert_eq!(index.absorb_promotion(None, &mut listing, Event::Delete(deleted)), Some(key()));
+        assert_eq!(index.absorb_promotion(&mut listing, Event::Delete(deleted)), Some(key()));
         index.learn_promotion(lists, &at(promotion((20, 0), &[Phase::Requested], ""), 11));
         assert_eq!(versions(&index), (Some(5), vec![]));
         index.learn_promotion(lists, &at(new(spec(20, 0)), 13));
         assert_eq!(versions(&index).1, [13], "it was created again");
-        assert_eq!(index.absorb_promotion(None, &mut listing, Event::Delete(at(new(spec(20, 0)), 12))), None);
+        assert_eq!(index.absorb_promotion(&mut listing, Event::Delete(at(new(spec(20, 0)), 12))), None);
         assert_eq!(versions(&index).1, [13]);
         for event in [Event::Init, Event::InitDone] {
-            index.absorb_promotion(None, &mut listing, event);
+            index.absorb_promotion(&mut listing, event);
         }
         index.learn_promotion(lists, &at(new(spec(20, 0)), 14));
         assert!(versions(&index).1.is_empty(), "the call began before the list");
-        assert_eq!(index.absorb_pipeline(None, &mut listing, Event::Delete(at(pipeline(), 20))), Some(key()));
+        assert_eq!(index.absorb_pipeline(&mut listing, Event::Delete(at(pipeline(), 20))), Some(key()));
         index.learn_pipeline(index.lists, &at(pipeline(), 19));
         assert!(index.seen(&key()).is_none());
     }
 
     #[test]
     fn a_list_removes_objects_of_its_namespace_that_it_does_not_contain() {
-        let (mut index, mut listing) = index();
-        let list = |index: &mut Index, namespace: &str, listing: &mut Listing| {
+        let (mut index, _) = index();
+        let list = |index: &mut Index, namespace: &str| {
+            let mut listing = Listing::of(Some(namespace.to_owned()));
             for event in [Event::Init, Event::InitDone] {
-                index.absorb_promotion(Some(namespace), listing, event);
+                index.absorb_promotion(&mut listing, event);
             }
             for event in [Event::Init, Event::InitDone] {
-                index.absorb_pipeline(Some(namespace), listing, event);
+                index.absorb_pipeline(&mut listing, event);
             }
         };
-        list(&mut index, "team-b", &mut listing);
+        list(&mut index, "team-b");
         assert_eq!(versions(&index), (Some(5), vec![6]));
-        list(&mut index, "team-a", &mut listing);
+        list(&mut index, "team-a");
         assert!(index.pipelines.is_empty() && index.of.is_empty());
         assert_eq!(index.count(Phase::Pending), 0);
     }
@@ -452,14 +409,14 @@ mod tests {
         off.spec.promotion = None;
         let status = off.status.as_mut().unwrap();
         status.log = Some(ChangeLog::default());
-        index.absorb_pipeline(None, &mut listing, Event::Apply(off));
+        index.absorb_pipeline(&mut listing, Event::Apply(off));
         assert!(index.has_work(&key()), "it has a promotion");
         let seen = index.seen(&key()).unwrap().pipeline.unwrap();
         let status = seen.status.as_ref().unwrap();
         assert!(status.log.is_none() && status.environments[PROD].targets.is_empty());
-        index.absorb_promotion(None, &mut listing, Event::Delete(at(new(spec(20, 0)), 9)));
+        index.absorb_promotion(&mut listing, Event::Delete(at(new(spec(20, 0)), 9)));
         assert!(!index.has_work(&key()) && index.with_work().next().is_none());
-        index.absorb_pipeline(None, &mut listing, Event::Apply(at(pipeline(), 10)));
+        index.absorb_pipeline(&mut listing, Event::Apply(at(pipeline(), 10)));
         assert!(index.has_work(&key()));
         let seen = index.seen(&key()).unwrap().pipeline.unwrap();
         assert_eq!(seen.status.as_ref().unwrap().environments[PROD].targets.len(), 1);
@@ -470,7 +427,7 @@ mod tests {
         let (mut index, mut listing) = index();
         let metadata = at(new(spec(20, 0)), 8).metadata;
         let unreadable = Promotion { metadata, ..Promotion::new("", relaybook_api::PromotionSpec::default()) };
-        assert_eq!(index.absorb_promotion(None, &mut listing, Event::Delete(unreadable)), Some(key()));
+        assert_eq!(index.absorb_promotion(&mut listing, Event::Delete(unreadable)), Some(key()));
         assert!(versions(&index).1.is_empty());
     }
 }

@@ -21,12 +21,12 @@ use kube::runtime::watcher::Event;
 
 use super::{Context, Error, Options};
 use deliveries::REQUESTS;
-use index::{Index, Key, Listing};
+use index::{Index, Key};
 use relaybook_api::promotion::Phase;
 use relaybook_api::{Delivery, ObjectName, Pipeline, Promotion, Time, now};
 use relaybook_core::promotion::plan::is_ended;
 use relaybook_runtime::call::CallError;
-use relaybook_runtime::controller::{Broken, Next, Place, Reconciler, Sources, Wakes, run as control};
+use relaybook_runtime::controller::{Broken, Listing, Next, Place, Reconciler, Sources, Wakes, run as control};
 use relaybook_runtime::leader::Lease;
 use relaybook_runtime::limiter::NamespaceLimiter;
 use relaybook_runtime::tenure::Tenure;
@@ -52,8 +52,8 @@ enum Change {
 /// What the controller knows.
 struct Promotions {
     context: Arc<Context>,
-    /// The namespace and the list in progress of each watch.
-    listings: Vec<(Option<String>, Listing)>,
+    /// The list in progress of each watch.
+    listings: Vec<Listing>,
     /// The Secrets of all pipelines.
     wanted: Wanted,
     /// Whether the number of promotions is exported.
@@ -73,19 +73,18 @@ pub async fn run(mut context: Context, ready: impl FnOnce() + Send + 'static) ->
         let only = namespace.as_deref();
         sources.watch::<Pipeline>(only, None, Watch::Pipelines, |watch, event| Change::Pipeline(watch, Box::new(event)));
         sources.watch::<Promotion>(only, None, Watch::Promotions, |watch, event| Change::Promotion(watch, Box::new(event)));
-        listings.extend([(namespace.clone(), Listing::default()), (namespace, Listing::default())]);
+        listings.extend([Listing::of(namespace.clone()), Listing::of(namespace)]);
     }
     for namespace in kept(&context.options) {
         sources.watch::<Delivery>(namespace.as_deref(), Some(REQUESTS), Watch::Deliveries, |watch, event| {
             Change::Delivery(watch, Box::new(event))
         });
-        listings.push((namespace, Listing::default()));
+        listings.push(Listing::of(namespace));
     }
     if let Some(mut ended) = context.ended.take() {
         sources.add(stream::poll_fn(move |task| ended.poll_recv(task)).map(Change::Attempt));
     }
-    let changed = context.secrets.secrets().changes();
-    sources.add(stream::unfold(changed, |mut changed| async move { Some((Change::Secret(changed.next().await), changed)) }));
+    sources.add(context.secrets.changes().map(Change::Secret));
     let (limiter, stop) = (NamespaceLimiter::new(context.options.max_reconciles), context.stop.clone());
     let context = Arc::new(context);
     let promotions = Promotions { context: Arc::clone(&context), listings, wanted: Wanted::default(), is_shown: false };
@@ -127,17 +126,10 @@ impl Reconciler for Promotions {
         let changed = match change {
             Change::Pipeline(watch, event) => {
                 assign(&self.context.lease, &event);
-                let (namespace, listing) = &mut self.listings[watch];
-                index.absorb_pipeline(namespace.as_deref(), listing, *event)
+                index.absorb_pipeline(&mut self.listings[watch], *event)
             }
-            Change::Promotion(watch, event) => {
-                let (namespace, listing) = &mut self.listings[watch];
-                index.absorb_promotion(namespace.as_deref(), listing, *event)
-            }
-            Change::Delivery(watch, event) => {
-                let (namespace, listing) = &mut self.listings[watch];
-                index.deliveries.absorb((namespace.as_deref(), home), listing, *event)
-            }
+            Change::Promotion(watch, event) => index.absorb_promotion(&mut self.listings[watch], *event),
+            Change::Delivery(watch, event) => index.deliveries.absorb(home, &mut self.listings[watch], *event),
             Change::Attempt(key) => return wakes.wake(key),
             Change::Secret(name) => {
                 drop(index);

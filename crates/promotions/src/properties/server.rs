@@ -8,7 +8,7 @@ use kube::runtime::watcher::Event;
 
 use super::outside::Outside;
 use super::steps::Step;
-use crate::controller::index::{Index, Listing};
+use crate::controller::index::Index;
 use relaybook_api::pipeline::EnvironmentStatus;
 use relaybook_api::promotion::{LOOK, MAX_STEPS, Phase, PromotedPipeline, PromotionPolicy, PromotionStrategy, RETRY};
 use relaybook_api::{Pipeline, Promotion, PromotionSpec, PromotionStatus, Status, Time};
@@ -16,6 +16,7 @@ use relaybook_core::promotion::names::{Order, labels, name, order, order_of_mirr
 use relaybook_core::promotion::pair::{Pair, mirror};
 use relaybook_core::promotion::plan::{counts, is_new, newest};
 use relaybook_core::promotion::testing::{ENVIRONMENTS, at, automatic, environment, mirror as shown_as, pipeline};
+use relaybook_runtime::controller::Listing;
 
 mod mirroring;
 
@@ -240,14 +241,14 @@ impl Server {
     fn watch_pipelines(&mut self, replica: usize) {
         let Replica { index, listings, pipelines, .. } = &mut self.replicas[replica];
         for event in pipelines.drain(..) {
-            index.absorb_pipeline(None, &mut listings.0, event);
+            index.absorb_pipeline(&mut listings.0, event);
         }
     }
 
     fn watch_promotions(&mut self, replica: usize) {
         let Replica { index, listings, promotions, .. } = &mut self.replicas[replica];
         for event in promotions.drain(..) {
-            index.absorb_promotion(None, &mut listings.1, event);
+            index.absorb_promotion(&mut listings.1, event);
         }
     }
 

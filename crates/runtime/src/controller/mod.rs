@@ -8,6 +8,7 @@
 //!
 //! If a source ends or a reconcile panics, the loop ends with an error, and the process must exit. So a controller never stands still unnoticed.
 
+mod listing;
 mod sources;
 #[cfg(test)]
 mod tests;
@@ -27,7 +28,9 @@ use crate::leader::Lease;
 use crate::limiter::{NamespaceLimiter, Permit};
 use crate::queue::Queue;
 use crate::tenure::Tenure;
+pub use listing::Listing;
 use relaybook_api::Backoff;
+use relaybook_core::leader::bucket::Bucket;
 pub use sources::Sources;
 use sources::{Arrived, Watched};
 
@@ -56,11 +59,20 @@ pub trait Reconciler: Send + 'static {
     fn absorb(&mut self, event: Self::Event, wakes: &mut Wakes<Self::Key>);
 
     /// Wakes everything that is known, because a list is complete. It could not be reconciled before, or the list has ended what the watch has
-    /// missed. `is_leading`: all lists are complete in the term of this replica.
-    fn listed(&mut self, is_leading: bool, wakes: &mut Wakes<Self::Key>);
+    /// missed. `is_leading`: all lists are complete in the term of this replica. Not needed if [`Reconciler::absorb`] wakes all that is in the
+    /// namespace of the list.
+    fn listed(&mut self, _is_leading: bool, _wakes: &mut Wakes<Self::Key>) {}
+
+    /// Called after each list if all lists are complete in this term of this replica. From then on, an unknown object does not exist.
+    fn complete(&mut self, _term: u64, _wakes: &mut Wakes<Self::Key>) {}
 
     /// Returns where a key belongs. `None`: there is nothing to reconcile.
     fn place<'a>(&'a self, key: &'a Self::Key) -> Option<Place<'a>>;
+
+    /// Whether another shard handles the object of a key, and a reconcile takes it over or hands it over. It needs only the bucket then.
+    fn is_foreign(&self, _key: &Self::Key) -> bool {
+        false
+    }
 
     /// Called instead of a reconcile that must not start. `is_elsewhere`: another replica holds its bucket.
     fn stand_by(&mut self, _key: &Self::Key, _is_elsewhere: bool) {}
@@ -78,6 +90,17 @@ pub trait Reconciler: Send + 'static {
 
     /// Called after each change. `is_leading`: all lists are complete in the term of this replica.
     fn report(&mut self, _is_leading: bool) {}
+
+    /// Spreads the pauses of many keys that fail at the same time.
+    #[must_use]
+    fn spread(pause: Duration) -> Duration {
+        pause
+    }
+
+    /// Returns the last work of a controller that stops. No reconcile is in progress any more.
+    fn last_work(&mut self) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
 }
 
 /// Where a key belongs.
@@ -94,6 +117,8 @@ pub struct Place<'a> {
 pub enum Next {
     /// Nothing before the next event, or before this time.
     Done(Option<Instant>),
+    /// The same, but the API server has answered nothing that shows whether writes to the namespace hang.
+    Idle(Option<Instant>),
     /// A pause, and the next try.
     Failed {
         /// Whether the API server did not answer.
@@ -168,8 +193,8 @@ struct Controller<R: Reconciler> {
     stop: CancellationToken,
 }
 
-/// Runs a controller until `shutdown`. Then it waits for the reconciles in progress, which start no further write. `limiter` limits how many
-/// reconciles run at once. `ready` is called after the first list of every watch.
+/// Runs a controller until `shutdown`. Then it waits for the reconciles in progress, which start no further write, and does the last work.
+/// `limiter` limits how many reconciles run at once. `ready` is called after the first list of every watch.
 pub async fn run<R: Reconciler>(
     reconciler: R,
     sources: Sources<R::Event>,
@@ -203,7 +228,11 @@ pub async fn run<R: Reconciler>(
     };
     controller.stop.cancel();
     match result {
-        Ok(()) => controller.end().await,
+        Ok(()) => {
+            controller.end().await?;
+            controller.reconciler.last_work().await;
+            Ok(())
+        }
         // A reconcile that hangs must not keep the process from exiting.
         Err(broken) => {
             let _ = timeout(END, controller.end()).await;
@@ -231,11 +260,12 @@ impl<R: Reconciler> Controller<R> {
         if let Some(watched) = self.watched.get_mut(number) {
             watched.listed = Some(term);
         }
-        let is_leading = self.is_leading();
-        if is_leading {
+        let leading = self.leading();
+        if let Some(term) = leading {
             self.wakes.failures.clear();
+            self.reconciler.complete(term, &mut self.wakes);
         }
-        self.reconciler.listed(is_leading, &mut self.wakes);
+        self.reconciler.listed(leading.is_some(), &mut self.wakes);
         if self.watched.iter().all(|watched| watched.listed.is_some())
             && let Some(ready) = self.ready.take()
         {
@@ -243,9 +273,9 @@ impl<R: Reconciler> Controller<R> {
         }
     }
 
-    /// Whether all lists are complete in the term of this replica.
-    fn is_leading(&self) -> bool {
-        self.lease.term().is_some_and(|term| self.is_listed(term.number, None))
+    /// Returns the term of this replica, if all lists are complete in it.
+    fn leading(&self) -> Option<u64> {
+        self.lease.term().map(|term| term.number).filter(|term| self.is_listed(*term, None))
     }
 
     /// Whether the lists that can contain objects of this namespace are complete in this term. `None`: all lists.
@@ -260,7 +290,10 @@ impl<R: Reconciler> Controller<R> {
     /// Begins work on a key. Returns its namespace, too. `None`: there is nothing to do, or not here, or not yet.
     fn begin(&mut self, key: &R::Key) -> Option<(String, Tenure)> {
         let begun = self.reconciler.place(key).map(|place| {
-            let tenure = Tenure::begin(&self.lease, place.uid, &self.stop);
+            let tenure = match place.uid.filter(|_| self.reconciler.is_foreign(key)) {
+                Some(uid) => Tenure::hold(&self.lease, Bucket::of(uid), &self.stop),
+                None => Tenure::begin(&self.lease, place.uid, &self.stop),
+            };
             let is_elsewhere = tenure.is_none() && self.lease.term().is_some();
             let needed = (!R::NEEDS_ALL_LISTS).then_some(place.namespace);
             let tenure = tenure.filter(|tenure| self.is_listed(tenure.term(), needed));
@@ -277,8 +310,7 @@ impl<R: Reconciler> Controller<R> {
 
     /// Lets the keys that are due wait for permits. Returns when the next one is due.
     fn start_due(&mut self) -> Instant {
-        let is_leading = self.is_leading();
-        self.reconciler.report(is_leading);
+        self.reconciler.report(self.leading().is_some());
         let now = Instant::now();
         while let Some(key) = self.wakes.queue.begin(now) {
             if let Some((namespace, _)) = self.begin(&key) {
@@ -320,14 +352,16 @@ impl<R: Reconciler> Controller<R> {
 
     fn ended(&mut self, key: R::Key, permit: Permit, done: R::Done) {
         let next = self.reconciler.ended(&key, done, &mut self.wakes);
-        permit.finish(next != Next::Failed { is_hung: true });
+        if !matches!(next, Next::Idle(_)) {
+            permit.finish(next != Next::Failed { is_hung: true });
+        }
         let again = match next {
-            Next::Done(again) => {
+            Next::Done(again) | Next::Idle(again) => {
                 self.wakes.forget(&key);
                 again
             }
             Next::Failed { .. } => {
-                let pause = R::PAUSES.next(self.wakes.failures.entry(key.clone()).or_default());
+                let pause = R::spread(R::PAUSES.next(self.wakes.failures.entry(key.clone()).or_default()));
                 Some(Instant::now() + pause)
             }
         };
@@ -339,11 +373,20 @@ impl<R: Reconciler> Controller<R> {
         Broken::Panicked { key, cause }
     }
 
-    /// Waits for the tasks in progress. Returns the first panic.
+    /// Waits for the tasks in progress, and takes their results. Returns the first panic.
     async fn end(&mut self) -> Result<(), Broken> {
         let mut result = Ok(());
         while let Some(ended) = self.tasks.join_next_with_id().await {
-            result = result.and(ended.map(drop).map_err(|cause| self.panicked(cause)));
+            match ended {
+                Ok((id, Step::Reconciled(permit, done))) => {
+                    if let Some(key) = self.keys.remove(&id) {
+                        self.ended(key, permit, done);
+                    }
+                }
+                // Nothing is started any more.
+                Ok((_, Step::Permitted(_))) => {}
+                Err(cause) => result = result.and(Err(self.panicked(cause))),
+            }
         }
         result
     }

@@ -10,6 +10,7 @@ use futures::{Stream, StreamExt as _};
 use k8s_openapi::NamespaceResourceScope;
 use kube::runtime::watcher::Event;
 use kube::{Client, Resource};
+use tokio::sync::watch::Receiver;
 
 use crate::leader::Lease;
 use crate::watch::{Deleted, Guarded, api_in, watch_by_term, watch_labeled_by_term};
@@ -67,6 +68,21 @@ impl<E: Send + 'static> Sources<E> {
                 Arrived { event: wrap(number, event), listed }
             }))
         }));
+    }
+
+    /// Adds a list that another task makes. `terms` has the leadership term in which it was last complete.
+    pub fn list(&mut self, mut terms: Receiver<Option<u64>>, event: fn() -> E) {
+        let number = self.watched.len();
+        self.watched.push(Watched { namespace: None, listed: None });
+        terms.mark_changed();
+        let lists = stream::unfold(terms, |mut terms| async move {
+            terms.changed().await.ok()?;
+            let term = *terms.borrow_and_update();
+            Some((term, terms))
+        });
+        self.push(
+            lists.filter_map(move |term| ready(term.map(|term| Arrived { event: event(), listed: Some((number, term)) }))),
+        );
     }
 
     /// Adds events that come from no watch, such as the wake-ups of other tasks.

@@ -41,6 +41,8 @@ impl Notes {
 struct Fake {
     objects: BTreeSet<&'static str>,
     notes: Notes,
+    /// The terms in which all lists were complete, and what has ended.
+    ends: Arc<Mutex<Vec<String>>>,
     work: Work,
 }
 
@@ -69,6 +71,10 @@ impl Reconciler for Fake {
         self.objects.contains(key).then_some(Place { namespace, uid: Some(key) })
     }
 
+    fn is_foreign(&self, key: &&'static str) -> bool {
+        key.ends_with("/foreign")
+    }
+
     fn stand_by(&mut self, key: &&'static str, is_elsewhere: bool) {
         self.notes.add(format!("{key} is {}", if is_elsewhere { "elsewhere" } else { "not ready" }));
     }
@@ -83,14 +89,24 @@ impl Reconciler for Fake {
         Some((self.work)(key, tenure))
     }
 
-    fn ended(&mut self, _: &&'static str, next: Next, _: &mut Wakes<&'static str>) -> Next {
+    fn ended(&mut self, key: &&'static str, next: Next, _: &mut Wakes<&'static str>) -> Next {
+        self.ends.lock().push((*key).to_owned());
         next
+    }
+
+    fn complete(&mut self, term: u64, _: &mut Wakes<&'static str>) {
+        self.ends.lock().push(format!("lists of term {term}"));
+    }
+
+    fn last_work(&mut self) -> BoxFuture<'static, ()> {
+        let ends = self.ends.clone();
+        async move { ends.lock().push("last work".to_owned()) }.boxed()
     }
 }
 
 fn fake(work: impl FnMut(&'static str, Tenure) -> BoxFuture<'static, Next> + Send + 'static) -> (Fake, Notes) {
     let notes = Notes::default();
-    (Fake { objects: BTreeSet::new(), notes: notes.clone(), work: Box::new(work) }, notes)
+    (Fake { objects: BTreeSet::new(), notes: notes.clone(), ends: Arc::default(), work: Box::new(work) }, notes)
 }
 
 fn watched(namespaces: &[&str]) -> Vec<Watched> {
@@ -170,6 +186,28 @@ async fn a_key_is_reconciled_when_the_lists_of_its_namespace_are_complete_in_the
 }
 
 #[tokio::test]
+async fn an_object_of_another_shard_needs_only_its_bucket_if_it_comes_or_goes() {
+    let (mut controller, notes, renewal) = controller(&["a"], done);
+    controller.lease = controller.lease.clone().of_shard("eu");
+    for (what, is_listed, expected) in [
+        ("before the list", false, "a/foreign is not ready, a/x is elsewhere"),
+        ("after it", true, "a/foreign in term 1, a/x is elsewhere, all lists, ready"),
+    ] {
+        if is_listed {
+            controller.list(0, 1);
+        }
+        controller.event("a/x");
+        controller.event("a/foreign");
+        controller.settle().await;
+        assert_eq!(notes.take(), expected, "{what}");
+    }
+    renewal.set(None);
+    controller.event("a/foreign");
+    controller.settle().await;
+    assert_eq!(notes.take(), "a/foreign is elsewhere", "this replica has other buckets");
+}
+
+#[tokio::test]
 async fn a_reconcile_that_waited_for_its_permit_starts_only_if_the_bucket_is_still_ours() {
     let (mut controller, notes, renewal) = controller(&["a"], done);
     controller.list(0, 1);
@@ -241,6 +279,23 @@ async fn pauses_grow_with_failures_and_a_success_a_new_list_or_a_deletion_resets
         assert_eq!(controller.wakes.failures.len(), usize::from(pause.is_some()), "{n}");
     }
     assert!(controller.keys.is_empty());
+}
+
+#[tokio::test]
+async fn a_namespace_earns_permits_only_by_answers() {
+    let hung = Next::Failed { is_hung: true };
+    let table = [(hung, 1), (Next::Idle(None), 1), (FAILED, 2), (hung, 1), (DONE, 2)];
+    let mut results = table.map(|(next, _)| next).into_iter();
+    let work = move |_, _| future::ready(results.next().unwrap_or(DONE)).boxed();
+    let (mut controller, _, _renewal) = controller(&["a"], work);
+    controller.limiter = NamespaceLimiter::new(8);
+    controller.list(0, 1);
+    for (next, expected) in table {
+        controller.event("a/x");
+        controller.settle().await;
+        let free: Vec<_> = std::iter::from_fn(|| controller.limiter.acquire("a").now_or_never()).collect();
+        assert_eq!(free.len(), expected, "{next:?}");
+    }
 }
 
 /// Returns the sources with one watch, which has listed `a/x` and `a/y` in term 1.
@@ -319,4 +374,33 @@ async fn a_source_that_ends_ends_the_controller_unless_the_process_stops() {
         let result = run_until_end(fake(done).0, sources, &shutdown).await;
         assert_eq!(result.is_err(), !is_stopping, "{result:?}");
     }
+}
+
+#[tokio::test]
+async fn a_list_of_another_part_counts_and_the_last_work_follows_the_last_result() {
+    let (lease, shutdown) = (Lease::held(Duration::from_mins(10)), CancellationToken::new());
+    let (stop, (listed, terms)) = (shutdown.clone(), tokio::sync::watch::channel(None));
+    let (fake, _) = fake(move |_, tenure| {
+        stop.cancel();
+        async move {
+            assert!(!tenure.wait(Duration::from_hours(1)).await);
+            DONE
+        }
+        .boxed()
+    });
+    let (ends, mut sources) = (fake.ends.clone(), sources(&lease));
+    sources.list(terms, || "");
+    let (ready, mut is_ready) = tokio::sync::oneshot::channel();
+    let ready = move || ready.send(()).unwrap();
+    let running = tokio::spawn(run(fake, sources, NamespaceLimiter::new(1), shutdown, ready));
+    for term in [0, 1] {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert!(term == 1 || is_ready.try_recv().is_err() && ends.lock().is_empty());
+        listed.send_replace(Some(term));
+    }
+    timeout(LIMIT, running).await.unwrap().unwrap().unwrap();
+    let ends = ends.lock().join(", ");
+    assert!(["a/x", "a/y"].iter().any(|key| ends == format!("lists of term 1, {key}, last work")), "{ends}");
 }

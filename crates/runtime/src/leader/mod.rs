@@ -280,6 +280,13 @@ impl Lease {
         }
     }
 
+    /// Returns the same for a shard that has seen no objects yet.
+    #[cfg(test)]
+    pub(crate) fn of_shard(self, id: &str) -> Self {
+        let sharding = Sharding { id: id.to_owned(), all: vec![id.to_owned()], ..Sharding::default() };
+        Self { sharding: Arc::new(sharding), ..self }
+    }
+
     /// Returns the same, and what changes it.
     #[cfg(any(test, feature = "testing"))]
     #[must_use]
