@@ -1,320 +1,234 @@
-//! The loop of the controller: one watch of pipelines and one of promotions in each watched namespace, and the wake-ups of these pipelines.
+//! The controller: the watches of pipelines and promotions in each watched namespace, and the reconciles that they cause.
 //!
-//! It is built from kube's `applier`, the layer below its `Controller`, because the loop must also notice deleted pipelines. When a
-//! pipeline is deleted, its watches are no longer needed.
+//! In: events of the watches, and the wake-ups of the caches. Out: reconciles of pipelines. A pipeline of another replica needs no objects here. On
+//! standby, and before the first lists of a leadership term, a pipeline only fills the caches: the replica may not know yet what the previous
+//! holder of the bucket has written.
 
-use parking_lot::MutexGuard;
 use std::collections::{HashMap, HashSet};
+use std::future::ready;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
-use futures::{FutureExt as _, Stream, StreamExt as _, future, stream};
-use kube::core::DynamicObject;
-use kube::runtime::controller::{self, Action, ReconcileReason, ReconcileRequest};
-use kube::runtime::reflector::{self, ObjectRef, Store};
-use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt as _, applier};
-use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
+use futures::{FutureExt as _, Stream, StreamExt as _, stream};
+use kube::runtime::watcher::Event;
+use tokio::sync::mpsc;
 
-use super::promotions;
-use super::reconcile::{claim, keep_warm, reconcile};
+use super::promotions::Promotions;
+use super::reconcile::{Reconcile, claim, keep_warm};
 use super::write::tracker::WriteTracker;
 use super::{Context, Error};
-use relaybook_api::Pipeline;
-use relaybook_core::leader::bucket::Bucket;
+use relaybook_api::{Backoff, ObjectName, Pipeline, Promotion};
 use relaybook_core::reading::Follower;
 use relaybook_runtime::call::CallError;
-use relaybook_runtime::stopping::applied;
+use relaybook_runtime::controller::{Broken, Listing, Next, Place, Reconciler, Sources, Wakes, run as control};
+use relaybook_runtime::leader::Lease;
+use relaybook_runtime::limiter::NamespaceLimiter;
 use relaybook_runtime::tenure::Tenure;
-use relaybook_runtime::watch::{TermNumber, api_in, watch_by_term};
+use relaybook_runtime::watch::scopes;
 use relaybook_telemetry::chain;
 use relaybook_telemetry::metrics::Watch;
 
-/// Maximum number of queued wake-ups for the loop of one namespace.
-const WAKE_BUFFER: usize = 1024;
+/// What arrives. The numbers are those of watches.
+enum Change {
+    Pipeline(usize, Box<Event<Pipeline>>),
+    Promotion(usize, Box<Event<Promotion>>),
+    Woken(Follower),
+}
 
-impl Context {
-    fn trackers(&self) -> MutexGuard<'_, HashMap<Follower, WriteTracker>> {
-        self.trackers.lock()
+/// What the controller knows.
+struct Pipelines {
+    context: Arc<Context>,
+    /// The list in progress of each watch.
+    listings: Vec<Listing>,
+    /// The pipelines that exist.
+    known: HashMap<Follower, Arc<Pipeline>>,
+    /// A reconcile in progress has its tracker.
+    trackers: HashMap<Follower, WriteTracker>,
+    promotions: Promotions,
+}
+
+/// Runs the controller until it is stopped. Then it stops the caches. `woken` receives the wake-ups of the caches. `ready` is called after the
+/// pipelines and promotions of every watched namespace have been listed.
+pub async fn run(
+    context: Context,
+    mut woken: mpsc::Receiver<Follower>,
+    ready: impl FnOnce() + Send + 'static,
+) -> Result<(), Broken> {
+    let (mut sources, mut listings) = (Sources::new(&context.client, &context.lease, &context.metrics), Vec::new());
+    for namespace in scopes(&context.options.watch_namespaces) {
+        let only = namespace.as_deref();
+        sources.watch::<Pipeline>(only, None, Watch::Pipelines, |watch, event| Change::Pipeline(watch, Box::new(event)));
+        sources.watch::<Promotion>(only, None, Watch::Promotions, |watch, event| Change::Promotion(watch, Box::new(event)));
+        listings.extend([Listing::of(namespace.clone()), Listing::of(namespace)]);
     }
+    sources.add(stream::poll_fn(move |task| woken.poll_recv(task)).map(Change::Woken));
+    sources.add(until_broken(&context));
+    let (limiter, stop) = (NamespaceLimiter::new(context.options.max_reconciles), context.stop.clone());
+    let (caches, context) = (context.caches.clone(), Arc::new(context));
+    let (known, trackers, promotions) = (HashMap::new(), HashMap::new(), Promotions::default());
+    let pipelines = Pipelines { context, listings, known, trackers, promotions };
+    let result = control(pipelines, sources, limiter, stop, ready).await;
+    caches.shutdown().await;
+    result
+}
 
-    /// Returns the pipelines of this namespace that were reconciled. `None`: of all namespaces.
-    pub(super) fn tracked(&self, namespace: Option<&String>) -> Vec<Follower> {
-        let trackers = self.trackers();
-        let here = trackers.keys().filter(|key| namespace.is_none_or(|namespace| *namespace == key.namespace));
-        here.cloned().collect()
+/// Returns a source without events. It ends, and the controller with it, when a task of the caches has panicked.
+fn until_broken(context: &Context) -> impl Stream<Item = Change> + Send + 'static {
+    let caches = context.caches.clone();
+    stream::once(async move { caches.broken().await }).filter_map(|()| ready(None))
+}
+
+/// Notes which shard handles a pipeline. This controller hands nothing over: it starts no write that the other shard does not exclude.
+fn assign(lease: &Lease, pipeline: &Pipeline) {
+    if !has_come(lease, pipeline) {
+        lease.assign(uid_of(pipeline), lease.sharding().holds(pipeline), 0);
     }
+}
 
-    /// Returns the leadership term in which the pipelines of this namespace were last listed.
-    fn listed(&self, namespace: &str) -> Option<u64> {
-        let listed = self.listed.lock();
-        listed.get(&None).or_else(|| listed.get(&Some(namespace.to_owned()))).copied()
-    }
+/// Whether a pipeline has come from another shard, and late writes of that shard are not excluded yet.
+fn has_come(lease: &Lease, pipeline: &Pipeline) -> bool {
+    lease.sharding().holds(pipeline) && lease.is_elsewhere(uid_of(pipeline))
+}
 
-    fn note_listed(&self, namespace: Option<&String>, term: u64) {
-        self.listed.lock().insert(namespace.cloned(), term);
-    }
+fn uid_of(pipeline: &Pipeline) -> &str {
+    pipeline.metadata.uid.as_deref().unwrap_or_default()
+}
 
-    /// Forgets a deleted pipeline and releases its watches.
-    fn forget(&self, key: &Follower) {
-        let known = self.trackers().remove(key);
-        if let Some(uid) = known.and_then(|writes| writes.uid) {
-            self.lease.deleted(&uid);
+fn key_of(pipeline: &Pipeline) -> Follower {
+    let ObjectName { namespace, name } = ObjectName::of(pipeline);
+    Follower::pipeline(namespace, name)
+}
+
+impl Reconciler for Pipelines {
+    type Key = Follower;
+    type Event = Change;
+    type Done = (WriteTracker, Result<Next, Error>);
+
+    const PAUSES: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_mins(1) };
+
+    fn absorb(&mut self, change: Change, wakes: &mut Wakes<Follower>) {
+        match change {
+            Change::Pipeline(watch, event) => self.absorb_pipeline(watch, *event, wakes),
+            Change::Promotion(watch, event) => {
+                let is_list = matches!(*event, Event::InitDone);
+                for key in self.promotions.absorb((watch, &self.listings[watch]), *event) {
+                    wakes.wake(key);
+                }
+                if is_list {
+                    self.wake_all(watch, wakes);
+                }
+            }
+            Change::Woken(key) => wakes.wake(key),
         }
+    }
+
+    fn place<'a>(&'a self, key: &'a Follower) -> Option<Place<'a>> {
+        let pipeline = self.known.get(key)?;
+        Some(Place { namespace: &key.namespace, uid: Some(uid_of(pipeline)) })
+    }
+
+    fn is_foreign(&self, key: &Follower) -> bool {
+        self.known.get(key).is_some_and(|pipeline| has_come(&self.context.lease, pipeline))
+    }
+
+    fn stand_by(&mut self, key: &Follower, is_elsewhere: bool) {
+        let writes = self.trackers.remove(key).unwrap_or_default();
+        if is_elsewhere {
+            self.release(key);
+        } else if let Some(pipeline) = self.known.get(key) {
+            let mut writes = writes.of(pipeline.metadata.uid.as_ref(), 0);
+            keep_warm(&self.context, key, pipeline, &mut writes);
+            self.trackers.insert(key.clone(), writes);
+        }
+    }
+
+    fn start(&mut self, key: &Follower, tenure: Tenure, _: &mut Wakes<Follower>) -> Option<BoxFuture<'static, Self::Done>> {
+        let (context, key, watched) = (Arc::clone(&self.context), key.clone(), Arc::clone(self.known.get(key)?));
+        // If a later term has begun, its lists wake everything.
+        let term = context.lease.term().filter(|term| term.number == tenure.term())?;
+        let mut writes = self.trackers.remove(&key).unwrap_or_default();
+        if has_come(&context.lease, &watched) {
+            return Some(async move { (writes, claim(&context, &tenure, &watched).await) }.boxed());
+        }
+        writes = writes.of(watched.metadata.uid.as_ref(), term.number);
+        context.caches.begin_term(term.number);
+        let promotions = self.promotions.of(&key.namespace, uid_of(&watched));
+        let work = async move {
+            let promotions: Vec<&Promotion> = promotions.iter().map(AsRef::as_ref).collect();
+            let (ctx, key, watched, promotions) = (&*context, &key, &watched, &*promotions);
+            let reconcile = Reconcile { ctx, key, watched, promotions, tenure: &tenure, epoch: term.epoch };
+            let result = reconcile.run(&mut writes).await;
+            (writes, result)
+        };
+        Some(work.boxed())
+    }
+
+    fn ended(&mut self, key: &Follower, (writes, result): Self::Done, _: &mut Wakes<Follower>) -> Next {
+        if self.known.contains_key(key) {
+            self.trackers.insert(key.clone(), writes);
+        } else {
+            // It was deleted meanwhile, and has requested its objects since.
+            self.release(key);
+        }
+        result.unwrap_or_else(|error| {
+            if !matches!(error.call(), CallError::NotHeld) {
+                tracing::warn!(namespace = key.namespace, pipeline = key.name, "{}", chain(&error));
+            }
+            Next::Failed { is_hung: matches!(error.call(), CallError::Timeout) }
+        })
+    }
+}
+
+impl Pipelines {
+    /// Applies an event of a pipeline. During a list none is reconciled.
+    fn absorb_pipeline(&mut self, watch: usize, event: Event<Pipeline>, wakes: &mut Wakes<Follower>) {
+        let listing = &mut self.listings[watch];
+        listing.note(&event, ObjectName::of);
+        match event {
+            Event::Init => {}
+            Event::InitApply(pipeline) => self.put(key_of(&pipeline), pipeline),
+            Event::Apply(pipeline) => {
+                let key = key_of(&pipeline);
+                self.put(key.clone(), pipeline);
+                wakes.wake(key);
+            }
+            Event::Delete(pipeline) => self.forget(&key_of(&pipeline), wakes),
+            Event::InitDone => {
+                let name = |key: &Follower| ObjectName::new(&key.namespace, &key.name);
+                for key in listing.end(self.known.keys(), name) {
+                    self.forget(&key, wakes);
+                }
+                self.wake_all(watch, wakes);
+            }
+        }
+    }
+
+    fn put(&mut self, key: Follower, pipeline: Pipeline) {
+        assign(&self.context.lease, &pipeline);
+        self.known.insert(key, Arc::new(pipeline));
+    }
+
+    /// Wakes the pipelines in the namespace of a watch.
+    fn wake_all(&self, watch: usize, wakes: &mut Wakes<Follower>) {
+        let listing = &self.listings[watch];
+        let here = self.known.keys().filter(|key| listing.covers(&key.namespace));
+        here.for_each(|key| wakes.wake(key.clone()));
+    }
+
+    /// Forgets a deleted pipeline.
+    fn forget(&mut self, key: &Follower, wakes: &mut Wakes<Follower>) {
+        if let Some(pipeline) = self.known.remove(key) {
+            self.context.lease.deleted(uid_of(&pipeline));
+        }
+        self.trackers.remove(key);
+        wakes.forget(key);
         self.release(key);
     }
 
     /// Releases the watches of a pipeline.
     fn release(&self, key: &Follower) {
-        self.caches.need(key, HashSet::new());
-        self.caches.select(key, HashSet::new());
+        self.context.caches.need(key, HashSet::new());
+        self.context.caches.select(key, HashSet::new());
     }
-}
-
-/// Runs the controller until it is stopped. Then it waits for writes in flight and stops the caches. `woken` receives the wake-ups of the
-/// caches. `ready` is called after the pipelines and promotions of every watched namespace have been listed.
-pub async fn run(
-    context: Context,
-    woken: mpsc::Receiver<Follower>,
-    ready: impl FnOnce() + Send + 'static,
-) -> Result<(), Error> {
-    let context = Arc::new(context);
-    let shutdown = context.stop.clone();
-    let stop = shutdown.child_token();
-    let mut tasks = JoinSet::new();
-    let mut listed = Vec::new();
-    let namespaces = &context.options.watch_namespaces;
-    if namespaces.is_empty() {
-        listed.extend(follow(&mut tasks, &context, None, wakes(woken), &stop));
-    } else {
-        let mut routes = HashMap::new();
-        for namespace in namespaces {
-            let (route, woken) = mpsc::channel(WAKE_BUFFER);
-            if routes.insert(namespace.clone(), route).is_none() {
-                listed.extend(follow(&mut tasks, &context, Some(namespace), wakes(woken), &stop));
-            }
-        }
-        tasks.spawn(route(woken, routes, stop.clone()));
-    }
-    tasks.spawn(announce(listed, ready, stop.clone()));
-    let (caches, ends) = (context.caches.clone(), stop.clone());
-    tasks.spawn(async move {
-        ends.run_until_cancelled(caches.broken()).await;
-        Task::Essential
-    });
-    while let Some(ended) = tasks.join_next().await {
-        if let Err(panic) = &ended {
-            tracing::error!(error = %panic, "the pipeline controller cannot continue");
-        }
-        if !matches!(ended, Ok(Task::Passing)) {
-            stop.cancel();
-        }
-    }
-    context.caches.shutdown().await;
-    if shutdown.is_cancelled() { Ok(()) } else { Err(Error::Ended) }
-}
-
-/// The meaning of the end of a task.
-enum Task {
-    /// The task must not end unless the controller stops.
-    Essential,
-    /// The task is complete.
-    Passing,
-}
-
-/// Calls `ready` after all namespaces are listed.
-async fn announce(listed: Vec<oneshot::Receiver<()>>, ready: impl FnOnce() + Send, stop: CancellationToken) -> Task {
-    let all = future::try_join_all(listed);
-    if let Some(Ok(_)) = stop.run_until_cancelled(all).await {
-        ready();
-    }
-    Task::Passing
-}
-
-/// Passes each wake-up to the loop of its namespace.
-async fn route(
-    mut woken: mpsc::Receiver<Follower>,
-    routes: HashMap<String, mpsc::Sender<Follower>>,
-    stop: CancellationToken,
-) -> Task {
-    while let Some(Some(key)) = stop.run_until_cancelled(woken.recv()).await {
-        if let Some(route) = routes.get(&key.namespace)
-            && !matches!(stop.run_until_cancelled(route.send(key)).await, Some(Ok(())))
-        {
-            break;
-        }
-    }
-    Task::Essential
-}
-
-fn wakes(woken: mpsc::Receiver<Follower>) -> impl Stream<Item = Follower> + Send + 'static {
-    stream::unfold(woken, |mut woken| async { woken.recv().await.map(|key| (key, woken)) })
-}
-
-/// Starts the loop of one namespace, or of all namespaces. The returned receivers are notified after the first list of its pipelines and
-/// after that of its promotions.
-fn follow(
-    tasks: &mut JoinSet<Task>,
-    context: &Arc<Context>,
-    namespace: Option<&String>,
-    woken: impl Stream<Item = Follower> + Send + 'static,
-    stop: &CancellationToken,
-) -> [oneshot::Receiver<()>; 2] {
-    let api = api_in(&context.client, namespace.map(String::as_str));
-    let (store, writer) = reflector::store();
-    let (done, listed) = oneshot::channel();
-    let (term, events) = watch_by_term(api, context.lease.term_numbers());
-    let requests = requests(events.reflect(writer), term, store.clone(), context.clone(), namespace.cloned(), done);
-    let (promoted, promotions_listed) = promotions::follow(context.clone(), namespace.cloned());
-    let woken = stream::select(woken, promoted);
-    let woken = woken.map(|key| Ok(request(ObjectRef::new(&key.name).within(&key.namespace), ReconcileReason::Unknown)));
-    let queue = stream::select(requests.boxed(), woken.boxed()).take_until(stop.clone().cancelled_owned());
-    // The limit of `applier` counts all namespaces together, so one namespace whose writes hang could use it up. The
-    // `NamespaceLimiter` limits reconciles instead.
-    let unbounded = controller::Config::default().concurrency(0);
-    let reconciles = applier(reconcile_next, again, context.clone(), store.clone(), queue, unbounded);
-    let (context, stop) = (context.clone(), stop.clone());
-    tasks.spawn(async move {
-        let reconciles = reconciles.for_each(|result| {
-            ended(&context, result);
-            future::ready(())
-        });
-        applied(reconciles, &store, &stop).await;
-        Task::Essential
-    });
-    [listed, promotions_listed]
-}
-
-/// Returns the pipelines to reconcile after each event. During a list no pipeline is reconciled, because the store still has the old
-/// content. After a list all pipelines are reconciled, including pipelines whose deletion was missed. `listed` is notified of the first
-/// list (`Store::wait_until_ready` wakes only one waiter, and `applier` is already a waiter).
-fn requests(
-    events: impl Stream<Item = watcher::Result<Event<Pipeline>>> + Send + 'static,
-    term: TermNumber,
-    store: Store<Pipeline>,
-    context: Arc<Context>,
-    namespace: Option<String>,
-    listed: oneshot::Sender<()>,
-) -> impl Stream<Item = watcher::Result<ReconcileRequest<Pipeline>>> + Send {
-    let mut listed = Some(listed);
-    events.flat_map(move |event| {
-        let found = match event {
-            Ok(Event::Apply(p) | Event::Delete(p)) => vec![Ok(ObjectRef::from_obj(&p))],
-            Ok(Event::Init | Event::InitApply(_)) => Vec::new(),
-            Ok(Event::InitDone) => {
-                context.note_listed(namespace.as_ref(), term.number());
-                let mut all: HashSet<ObjectRef<Pipeline>> =
-                    store.state().iter().map(|p| ObjectRef::from_obj(&**p)).collect();
-                let tracked = context.tracked(namespace.as_ref());
-                all.extend(tracked.iter().map(|k| ObjectRef::new(&k.name).within(&k.namespace)));
-                // The receiver is dropped only when the controller stops.
-                listed.take().map(|told| told.send(()));
-                all.into_iter().map(Ok).collect()
-            }
-            Err(error) => vec![Err(error)],
-        };
-        stream::iter(found.into_iter().map(|r| r.map(|object| request(object, ReconcileReason::ObjectUpdated))))
-    })
-}
-
-fn request(obj_ref: ObjectRef<Pipeline>, reason: ReconcileReason) -> ReconcileRequest<Pipeline> {
-    ReconcileRequest { obj_ref, reason }
-}
-
-/// Reconciles one pipeline with its tracker. Two reconciles of the same pipeline never overlap.
-///
-/// On standby, and before the first list of a leadership term, it only fills the caches. The replica may not know yet what the previous
-/// holder of the bucket has written. A pipeline of another replica needs no objects here.
-fn reconcile_next(pipeline: Arc<Pipeline>, context: Arc<Context>) -> BoxFuture<'static, Result<Action, Error>> {
-    async move {
-        let key = key_of(&pipeline);
-        let uid = &pipeline.metadata.uid;
-        // An empty tracker stays in the map. It shows that the pipeline was reconciled before.
-        let mut writes = std::mem::take(context.trackers().entry(key.clone()).or_default());
-        let term = context.lease.term().filter(|t| context.listed(&key.namespace) == Some(t.number));
-        let number = term.map_or(0, |t| t.number);
-        if writes.uid != *uid {
-            writes = WriteTracker::new(uid.clone(), number);
-        } else if writes.term != number {
-            writes = writes.for_term(number);
-        }
-        if let Err(error) = assign(&context, &pipeline).await {
-            context.trackers().insert(key, writes);
-            return Err(error);
-        }
-        let busy = context.lease.begin(uid.as_deref().unwrap_or_default());
-        let result = match (term, &busy) {
-            (Some(term), Some(busy)) if busy.term() == term.number => {
-                context.caches.begin_term(number);
-                reconcile(&context, &key, &pipeline, &mut writes, term.epoch, busy).await
-            }
-            (_, None) if context.lease.term().is_some() => {
-                context.release(&key);
-                writes = WriteTracker::new(uid.clone(), 0);
-                Ok(Action::await_change())
-            }
-            _ => {
-                keep_warm(&context, &key, &pipeline, &mut writes);
-                Ok(Action::await_change())
-            }
-        };
-        writes.ended(result.is_ok());
-        context.trackers().insert(key, writes);
-        drop(busy);
-        result
-    }
-    .boxed()
-}
-
-/// Notes which shard handles a pipeline. If it has come from another shard, late writes of that shard are excluded first.
-async fn assign(context: &Context, pipeline: &Pipeline) -> Result<(), Error> {
-    let (lease, uid) = (&context.lease, pipeline.metadata.uid.as_deref().unwrap_or_default());
-    let holds = lease.sharding().holds(pipeline);
-    if !holds || !lease.is_elsewhere(uid) {
-        // The pipeline controller hands nothing over: it starts no write that the other shard does not exclude.
-        lease.assign(uid, holds, 0);
-        return Ok(());
-    }
-    // It is claimed when its bucket is ours.
-    let Some(tenure) = Tenure::hold(lease, Bucket::of(uid), &context.stop) else { return Ok(()) };
-    // The new term begins after that, so its lists are newer than every write of the other shard. A copy that is not current is followed by
-    // another one.
-    if let Some(epoch) = claim(context, &tenure, pipeline).await? {
-        lease.assign(uid, true, epoch);
-    }
-    Ok(())
-}
-
-/// Returns when to retry after a failure.
-#[allow(clippy::needless_pass_by_value, reason = "the signature is kube's")]
-fn again(pipeline: Arc<Pipeline>, _: &Error, context: Arc<Context>) -> Action {
-    let wait = context.trackers().get(&key_of(&pipeline)).map(WriteTracker::retry);
-    wait.map_or_else(Action::await_change, Action::requeue)
-}
-
-fn key_of(pipeline: &Pipeline) -> Follower {
-    let meta = &pipeline.metadata;
-    Follower::pipeline(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
-}
-
-/// Handles the result of a reconcile.
-fn ended(context: &Context, result: Result<(ObjectRef<Pipeline>, Action), controller::Error<Error, watcher::Error>>) {
-    match result {
-        Ok(_) => {}
-        Err(controller::Error::ObjectNotFound(gone)) => context.forget(&place(&gone)),
-        // Nothing is taken over while the process stops.
-        Err(controller::Error::ReconcilerFailed(Error::Claim(CallError::NotHeld), _)) if context.stop.is_cancelled() => {}
-        Err(controller::Error::ReconcilerFailed(error, object)) => {
-            let key = place(&object);
-            tracing::warn!(namespace = key.namespace, pipeline = key.name, "{}", chain(&error));
-        }
-        Err(controller::Error::QueueError(_)) => context.metrics.watch_error(Watch::Pipelines),
-        Err(controller::Error::RunnerError(error)) => tracing::error!("{}", chain(&error)),
-    }
-}
-
-fn place(object: &ObjectRef<DynamicObject>) -> Follower {
-    Follower::pipeline(object.namespace.clone().unwrap_or_default(), object.name.clone())
 }

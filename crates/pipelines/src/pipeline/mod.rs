@@ -6,8 +6,9 @@
 //! API and report it. The steps of promotions are recorded in the same way.
 //!
 //! One reconcile of a pipeline runs `plan` → `gather` → `status` → `write`. `plan` validates the spec. `gather` reads the current state of
-//! the objects; `generate` computes the targets that nobody lists. `status` computes the next status and the changes. `write` sends one guarded JSON Patch. The `tracker` of `write` keeps the
-//! state that must survive between two reconciles: writes whose answer was lost, and up to where observations were processed.
+//! the objects; `generate` computes the targets that nobody lists. `status` computes the next status and the changes. `write` sends one
+//! guarded JSON Patch. The `tracker` of `write` keeps the state that must survive between two reconciles: writes whose answer was lost, and up
+//! to where observations were processed. `controller` decides when.
 
 mod controller;
 mod gather;
@@ -19,49 +20,41 @@ mod properties;
 mod reconcile;
 mod write;
 
-use parking_lot::Mutex;
-use std::collections::HashMap;
-
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
 pub use controller::run;
 
-use promotions::Promotions;
 use relaybook_clusters::Caches;
-use relaybook_core::reading::Follower;
 use relaybook_egress::Secrets;
 use relaybook_runtime::Common;
 use relaybook_runtime::call::CallError;
 use relaybook_runtime::leader::Lease;
-use relaybook_runtime::limiter::NamespaceLimiter;
 use relaybook_runtime::pace::NamespacePace;
 use relaybook_runtime::report::events::Events;
 use relaybook_telemetry::metrics::ApiWrite;
 use relaybook_telemetry::{Metrics, Tracer};
-use write::tracker::WriteTracker;
 
-/// Errors of the pipeline controller. The messages are human-readable.
+/// Errors of a reconcile of a pipeline. It is retried later.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The API server did not accept a status, or it is unknown whether it did. Retried later, after a live read.
+enum Error {
+    /// The API server did not accept a status, or it is unknown whether it did. A live read follows.
     #[error("the status could not be written")]
-    Write(#[source] kube::Error),
-    /// A pipeline could not be read after a write with an unknown result. Retried later.
+    Write(#[source] CallError),
+    /// A pipeline could not be read after a write with an unknown result.
     #[error("the pipeline could not be read")]
-    Read(#[source] kube::Error),
-    /// The API server did not answer in time. Retried later.
-    #[error("the API server did not answer in time")]
-    Deadline,
-    /// A pipeline that has come from another shard could not be written. Retried later.
+    Read(#[source] CallError),
+    /// A pipeline that has come from another shard could not be written.
     #[error("a pipeline from another shard could not be taken over")]
     Claim(#[source] CallError),
-    /// A status cannot be encoded as JSON, which is a programming error.
-    #[error("the status could not be encoded")]
-    Encode(#[source] serde_json::Error),
-    /// An essential task, such as a watch of pipelines, ended although the controller was not stopped. This must never happen.
-    #[error("the watch of pipelines has ended")]
-    Ended,
+}
+
+impl Error {
+    /// Returns why the call has no answer.
+    fn call(&self) -> &CallError {
+        let (Self::Write(source) | Self::Read(source) | Self::Claim(source)) = self;
+        source
+    }
 }
 
 /// Options of the controller.
@@ -79,45 +72,27 @@ pub struct Options {
     pub tracer: Tracer,
 }
 
-/// The dependencies and the state of the controller.
+/// The dependencies of the controller.
 pub struct Context {
     client: Client,
     lease: Lease,
     caches: Caches,
     options: Options,
-    limiter: NamespaceLimiter,
     pace: NamespacePace,
     events: Events,
     metrics: Metrics,
-    trackers: Mutex<HashMap<Follower, WriteTracker>>,
-    promotions: Promotions,
     /// The Secrets with the keys of hooks, if this process answers hooks.
     hooks: Option<Secrets>,
-    /// Leadership term in which pipelines were last listed, by watched namespace. The key `None` means all namespaces.
-    listed: Mutex<HashMap<Option<String>, u64>>,
     stop: CancellationToken,
 }
 
 impl Context {
-    /// A controller that has not reconciled any pipeline yet.
+    /// A controller that judges no keys of hooks.
     #[must_use]
     pub fn new(common: Common, caches: Caches, options: Options) -> Self {
         let Common { client, lease, events, metrics, stop } = common;
-        Self {
-            client,
-            lease,
-            caches,
-            limiter: NamespaceLimiter::new(options.max_reconciles),
-            pace: NamespacePace::new(ApiWrite::PipelineStatus, metrics.clone()),
-            options,
-            events,
-            metrics,
-            trackers: Mutex::default(),
-            promotions: Promotions::default(),
-            hooks: None,
-            listed: Mutex::default(),
-            stop,
-        }
+        let pace = NamespacePace::new(ApiWrite::PipelineStatus, metrics.clone());
+        Self { client, lease, caches, options, pace, events, metrics, hooks: None, stop }
     }
 
     /// Judges the keys of hooks by these Secrets, which the hooks watch. Their changes must wake the pipelines.

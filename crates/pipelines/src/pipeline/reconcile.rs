@@ -1,38 +1,32 @@
 //! One reconcile of one pipeline: plan, gather, compute, write. A reconcile without any change makes no API call.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use kube::api::PatchParams;
-use kube::runtime::controller::Action;
 use kube::{Api, Resource as _};
 use serde_json::json;
-use tokio::time::{Instant, timeout};
 
 use super::gather::gather;
 use super::write::events::events_for;
 use super::write::patch::{Failure, failure, patch};
 use super::write::trace::recorded;
-use super::write::tracker::{Attempt, WriteTracker, processed, serial};
+use super::write::tracker::{Attempt, Processed, WriteTracker, processed, serial};
 use super::{Context, Error};
 use relaybook_api::pipeline::RunningTimer;
 use relaybook_api::{Change, Pipeline, Promotion, Time, now};
 use relaybook_core::pipeline::hooks::{Keys, judge};
 use relaybook_core::pipeline::status::ready::Notice;
-use relaybook_core::pipeline::status::{Base, Next, next};
+use relaybook_core::pipeline::status::{Base, Next as NextStatus, next};
 use relaybook_core::reading::Follower;
-use relaybook_runtime::call::DEADLINE;
+use relaybook_runtime::call::{CallError, DEADLINE, call};
+use relaybook_runtime::controller::Next;
 use relaybook_runtime::guarded::{Guarded, Outcome};
-use relaybook_runtime::leader::Busy;
-use relaybook_runtime::limiter::Permit;
 use relaybook_runtime::pace::SMALL_OBJECT;
 use relaybook_runtime::report::events::ChangeEvent;
 use relaybook_runtime::tenure::Tenure;
 use relaybook_telemetry::chain;
 use relaybook_telemetry::metrics::{ApiWrite, WriteResult};
 
-/// The owner of the fields that this controller writes.
-const FIELD_MANAGER: &str = "relaybook-pipeline";
 /// Delay after a log with a higher epoch than ours was read. After this delay it is known which replica is the leader.
 const LEADER_RECHECK: Duration = Duration::from_secs(1);
 /// Maximum time from the due time of a timer until it fires. The same time is reserved for a status write.
@@ -46,127 +40,196 @@ pub(super) fn keep_warm(ctx: &Context, key: &Follower, watched: &Pipeline, write
     let _ = gather(ctx, key, watched, writes);
 }
 
-/// Reconciles a pipeline. `watched` is the object that the watch delivered. `epoch` is the epoch of this replica, and `busy` holds the bucket.
-pub(super) async fn reconcile(
-    ctx: &Context,
-    key: &Follower,
-    watched: &Arc<Pipeline>,
-    writes: &mut WriteTracker,
-    epoch: i32,
-    busy: &Busy,
-) -> Result<Action, Error> {
-    let api = Api::<Pipeline>::namespaced(ctx.client.clone(), &key.namespace);
-    let Some(mut permit) = ctx.stop.run_until_cancelled(ctx.limiter.acquire(&key.namespace)).await else {
-        return Ok(Action::await_change());
-    };
-    // The bucket may have been given away while this waited.
-    if !ctx.lease.owns(watched.metadata.uid.as_deref().unwrap_or_default()) {
-        return Ok(Action::await_change());
-    }
-    let mut last = Error::Deadline;
-    let mut lossy = false;
-    for _ in 0..TRIES {
-        // Wait here and not just before the write: gathered data must not become old during the wait.
-        if !ctx.stop.run_until_cancelled(ctx.lease.wait_with(busy, DEADLINE)).await.unwrap_or(false) {
-            return Ok(Action::await_change());
-        }
-        let live = writes.is_uncertain() || lossy;
-        if live {
-            match read(&api, &key.name).await? {
-                Some(live) => writes.learn(live),
-                None => return Ok(Action::await_change()),
+/// One reconcile of a pipeline.
+pub(super) struct Reconcile<'a> {
+    pub ctx: &'a Context,
+    pub key: &'a Follower,
+    /// The object that the watch delivered.
+    pub watched: &'a Arc<Pipeline>,
+    /// Its promotions.
+    pub promotions: &'a [&'a Promotion],
+    pub tenure: &'a Tenure,
+    /// The epoch of this replica in the term of the tenure.
+    pub epoch: i32,
+}
+
+/// What was computed from the readings.
+struct Computed {
+    /// `None`: nothing has changed.
+    next: Option<NextStatus>,
+    processed: Processed,
+    /// Time of the first observation that is not written yet.
+    changed_at: Option<Instant>,
+    /// When a cluster can be offline without an event.
+    check_again: Option<Instant>,
+}
+
+impl Reconcile<'_> {
+    /// Reconciles the pipeline.
+    pub(super) async fn run(&self, writes: &mut WriteTracker) -> Result<Next, Error> {
+        let Self { ctx, key, .. } = *self;
+        let (mut last, mut lossy) = (CallError::Timeout, false);
+        for _ in 0..TRIES {
+            // Wait here and not just before the write: gathered data must not become old during the wait.
+            if !self.tenure.wait(DEADLINE).await {
+                return Ok(Next::Idle(None));
             }
-        }
-        let base = writes.newest(watched);
-        // Announce changes whose write was applied although its answer was lost.
-        announce(ctx, writes.take_unannounced(), &base, writes);
-        if base.metadata.uid != writes.uid || !ctx.lease.sharding().holds(&base) {
-            // The pipeline was created again under the same name, and the watch will report it soon. Or another shard handles it now.
-            return Ok(Action::await_change());
-        }
-        notify(ctx, &base, writes);
-        let at = Instant::now();
-        if let Some(instead) = postponed(ctx, &base, writes, epoch, busy, at) {
-            return Ok(instead);
-        }
-        let gathered = gather(ctx, key, &base, writes);
-        let promotions = ctx.promotions.of(&key.namespace, base.metadata.uid.as_deref(), writes.term);
-        let promotions: Option<Vec<&Promotion>> = promotions.as_ref().map(|all| all.iter().map(|p| &**p).collect());
-        let keys = ctx.hooks.as_ref().map_or(Keys::Usable, |secrets| judge(&base, |name| secrets.unsigned(name)));
-        let known = Base { pipeline: &base, promotions: promotions.as_deref(), highest: writes.highest, keys: &keys };
-        let processed = gathered.as_ref().map(|g| processed(&g.targets)).unwrap_or_default();
-        let check_again = gathered.as_ref().ok().and_then(|gathered| gathered.check_again);
-        let done = || check_again.map_or_else(Action::await_change, Action::requeue);
-        let Some(mut next) = next(known, gathered.as_ref(), now()) else {
-            writes.settle(processed);
+            let live = writes.is_uncertain() || lossy;
+            if live && !self.learn(writes).await? {
+                return Ok(Next::Idle(None));
+            }
+            let base = writes.newest(self.watched);
+            // Announce changes whose write was applied although its answer was lost.
+            announce(ctx, writes.take_unannounced(), &base, writes);
+            if base.metadata.uid != writes.uid || !ctx.lease.sharding().holds(&base) {
+                // The pipeline was created again under the same name, and the watch will report it soon. Or another shard handles it now.
+                return Ok(Next::Idle(None));
+            }
+            notify(ctx, &base, writes);
+            if let Some(wait) = self.postponed(&base, writes) {
+                return Ok(Next::Idle(Some(Instant::now() + wait)));
+            }
+            let Computed { next, processed, changed_at, check_again } = self.compute(&base, writes);
+            let Some(mut next) = next else {
+                writes.settle(processed);
+                writes.take_turn();
+                return Ok(Next::Idle(check_again));
+            };
+            if next.merged && !live {
+                // Before changes are merged, read the pipeline live. If its cursors have moved on, there is space without a merge.
+                lossy = true;
+                continue;
+            }
+            if let Some(wait) = turn(ctx, &key.namespace, next.bytes, writes).and_then(|wait| held_back(&base, wait, now()))
+            {
+                // The observations are gathered again then, with those that come meanwhile.
+                return Ok(Next::Idle(Some(Instant::now() + wait)));
+            }
             writes.take_turn();
-            return Ok(done());
-        };
-        if next.merged && !live {
-            // Before changes are merged, read the pipeline live. If its cursors have moved on, there is space without a merge.
-            lossy = true;
-            continue;
-        }
-        if let Some(wait) = turn(ctx, &key.namespace, next.bytes, writes).and_then(|wait| held_back(&base, wait, now())) {
-            // The observations are gathered again then, with those that come meanwhile.
-            return Ok(Action::requeue(wait));
-        }
-        writes.take_turn();
-        let held_until = held_until(ctx.pace.wait(&key.namespace, at.into_std()), now());
-        next.status.log.iter_mut().for_each(|log| (log.epoch, log.held_until) = (epoch, held_until));
-        writes.sending(Attempt::of(&base, &next.status, processed));
-        let changed_at = gathered
-            .iter()
-            .flat_map(|g| &g.targets)
-            .filter_map(|(_, reading)| reading.changed_at)
-            .min()
-            .map(Instant::from_std);
-        match write(ctx, &api, &base, &next, writes, &mut permit).await? {
-            None => {
+            let held_until = held_until(ctx.pace.wait(&key.namespace, Instant::now()), now());
+            next.status.log.iter_mut().for_each(|log| (log.epoch, log.held_until) = (self.epoch, held_until));
+            writes.sending(Attempt::of(&base, &next.status, processed));
+            let Some(error) = self.write(&base, &next, writes).await? else {
                 if let Some(changed_at) = changed_at {
                     ctx.metrics.observation_lag(changed_at.elapsed());
                 }
-                return Ok(done());
-            }
-            Some(error) => last = error,
+                return Ok(Next::Done(check_again));
+            };
+            last = error;
+        }
+        Err(Error::Write(last))
+    }
+
+    fn api(&self) -> Api<Pipeline> {
+        Api::namespaced(self.ctx.client.clone(), &self.key.namespace)
+    }
+
+    /// Reads the current object from the API server. Returns `false` if it no longer exists.
+    async fn learn(&self, writes: &mut WriteTracker) -> Result<bool, Error> {
+        let live = call(self.api().get_opt(&self.key.name)).await.map_err(Error::Read)?;
+        Ok(live.map(|live| writes.learn(live)).is_some())
+    }
+
+    /// Returns how long to wait, if nothing may be written now.
+    fn postponed(&self, base: &Pipeline, writes: &WriteTracker) -> Option<Duration> {
+        let at = Instant::now();
+        let wait = writes.wait(at).max(writes.turn(at)).and_then(|wait| held_back(base, wait, now()));
+        let raised = || {
+            let above = log_epoch(base).filter(|of_log| *of_log > self.epoch)?;
+            self.ctx.lease.raise(above);
+            Some(LEADER_RECHECK)
+        };
+        wait.or_else(raised)
+    }
+
+    /// Gathers the readings, and computes the next status.
+    fn compute(&self, base: &Pipeline, writes: &mut WriteTracker) -> Computed {
+        let gathered = gather(self.ctx, self.key, base, writes);
+        let keys = self.ctx.hooks.as_ref().map_or(Keys::Usable, |secrets| judge(base, |name| secrets.unsigned(name)));
+        let known = Base { pipeline: base, promotions: Some(self.promotions), highest: writes.highest, keys: &keys };
+        let next = next(known, gathered.as_ref(), now());
+        let gathered = gathered.unwrap_or_default();
+        Computed {
+            next,
+            processed: processed(&gathered.targets),
+            changed_at: gathered.targets.iter().filter_map(|(_, reading)| reading.changed_at).min(),
+            check_again: gathered.check_again.map(|wait| Instant::now() + wait),
         }
     }
-    Err(last)
-}
 
-/// Returns what to do instead, if nothing may be written now.
-fn postponed(ctx: &Context, base: &Pipeline, writes: &WriteTracker, epoch: i32, busy: &Busy, at: Instant) -> Option<Action> {
-    if let Some(wait) = writes.wait(at).max(writes.turn(at)).and_then(|wait| held_back(base, wait, now())) {
-        return Some(Action::requeue(wait));
+    /// Writes a status. `Some(error)` means that a live read is required before the status is computed again.
+    async fn write(
+        &self,
+        base: &Pipeline,
+        next: &NextStatus,
+        writes: &mut WriteTracker,
+    ) -> Result<Option<CallError>, Error> {
+        let (ctx, name) = (self.ctx, &self.key.name);
+        let patch = patch(base, &next.status, next.merged).map_err(|error| Error::Write(error.into()))?;
+        let answer = patch.try_status(self.tenure.into(), &self.api(), name).await;
+        let failure = answer.as_ref().err().map(failure);
+        if failure == Some(Failure::Unsent) {
+            writes.unsent();
+            return Ok(answer.err());
+        }
+        writes.spent(next.bytes, Instant::now());
+        let result = match failure {
+            None => WriteResult::Ok,
+            Some(Failure::Stale | Failure::Gone) => WriteResult::Conflict,
+            Some(_) => WriteResult::Error,
+        };
+        ctx.metrics.api_write(ApiWrite::PipelineStatus, result);
+        let error = match answer {
+            Ok(live) => {
+                // The first log of a pipeline has changes only if nothing was there before.
+                announce(ctx, serial(base).or(base.spec.is_absent_before().then_some(0)), &live, writes);
+                notify(ctx, &live, writes);
+                writes.answered(live);
+                ctx.metrics.changes_dropped(next.dropped);
+                return Ok(None);
+            }
+            Err(error) => error,
+        };
+        match failure {
+            Some(Failure::Gone) => Ok(None),
+            Some(Failure::Refused) => {
+                writes.refused();
+                Err(Error::Write(error))
+            }
+            _ => {
+                tracing::debug!(pipeline = name, "status write failed; reading the pipeline again: {}", chain(&error));
+                Ok(Some(error))
+            }
+        }
     }
-    if let Some(above) = log_epoch(base).filter(|of_log| *of_log > epoch) {
-        ctx.lease.raise(above);
-        return Some(Action::requeue(LEADER_RECHECK));
-    }
-    // The observations of a later term are not a continuation.
-    (!ctx.lease.is_current(busy)).then(Action::await_change)
 }
 
 fn log_epoch(pipeline: &Pipeline) -> Option<i32> {
     pipeline.status.as_ref()?.log.as_ref().map(|log| log.epoch)
 }
 
-/// Writes a new epoch into the log of a pipeline that has come from another shard. Late writes of that shard test the earlier one, and fail.
-/// Returns the epoch. `None`: this copy is not current, or the pipeline is gone.
-pub(super) async fn claim(ctx: &Context, tenure: &Tenure, pipeline: &Pipeline) -> Result<Option<i32>, Error> {
-    let meta = &pipeline.metadata;
-    let Some(log) = pipeline.status.as_ref().and_then(|status| status.log.as_ref()) else { return Ok(Some(0)) };
-    let own = ctx.lease.term().map_or(0, |term| term.epoch);
-    let epoch = log.epoch.max(own).saturating_add(1);
-    let api = Api::<Pipeline>::namespaced(ctx.client.clone(), meta.namespace.as_deref().unwrap_or_default());
-    let mut patch = Guarded::of(meta.uid.as_deref()).test(["status", "log", "serial"], json!(log.serial));
-    if log.epoch > 0 {
-        patch = patch.test(["status", "log", "epoch"], json!(log.epoch));
+/// Takes over a pipeline that has come from another shard: writes a new epoch into its log. Late writes of that shard test the earlier one, and
+/// fail. The new term begins after that, so its lists are newer than every write of the other shard. If this copy is not current, another one
+/// follows.
+pub(super) async fn claim(ctx: &Context, tenure: &Tenure, pipeline: &Pipeline) -> Result<Next, Error> {
+    let (meta, log) = (&pipeline.metadata, pipeline.status.as_ref().and_then(|status| status.log.as_ref()));
+    let (uid, mut above) = (meta.uid.as_deref(), 0);
+    if let Some(log) = log {
+        let own = ctx.lease.term().map_or(0, |term| term.epoch);
+        above = log.epoch.max(own).saturating_add(1);
+        let api = Api::<Pipeline>::namespaced(ctx.client.clone(), meta.namespace.as_deref().unwrap_or_default());
+        let mut patch = Guarded::of(uid).test(["status", "log", "serial"], json!(log.serial));
+        if log.epoch > 0 {
+            patch = patch.test(["status", "log", "epoch"], json!(log.epoch));
+        }
+        let patch = patch.put(["status", "log", "epoch"], &above).map_err(|error| Error::Claim(error.into()))?;
+        let outcome = patch.write_status(tenure.into(), &api, meta.name.as_deref().unwrap_or_default()).await;
+        if !matches!(outcome.map_err(Error::Claim)?, Outcome::Written(_)) {
+            return Ok(Next::Done(None));
+        }
     }
-    let patch = patch.put(["status", "log", "epoch"], &epoch).map_err(|error| Error::Claim(error.into()))?;
-    let outcome = patch.write_status(tenure.into(), &api, meta.name.as_deref().unwrap_or_default()).await;
-    let outcome = outcome.map_err(Error::Claim)?;
-    Ok(matches!(outcome, Outcome::Written(_)).then_some(epoch))
+    ctx.lease.assign(uid.unwrap_or_default(), true, above);
+    Ok(Next::Done(None))
 }
 
 /// Returns how long to delay a write. The delay is at most `wait`, and ends one second before the next timer is due. A change that ends the
@@ -191,10 +254,10 @@ fn held_back(base: &Pipeline, wait: Duration, now: Time) -> Option<Duration> {
 fn turn(ctx: &Context, namespace: &str, bytes: usize, writes: &mut WriteTracker) -> Option<Duration> {
     let (now, bytes) = (Instant::now(), bytes.max(SMALL_OBJECT));
     if let Some(paid) = writes.take_turn() {
-        let _ = ctx.pace.spend(namespace, bytes.saturating_sub(paid), now.into_std());
+        let _ = ctx.pace.spend(namespace, bytes.saturating_sub(paid), now);
         return None;
     }
-    let wait = ctx.pace.spend(namespace, bytes, now.into_std());
+    let wait = ctx.pace.spend(namespace, bytes, now);
     writes.wait_for_turn(now + wait, bytes);
     Some(wait).filter(|wait| !wait.is_zero())
 }
@@ -204,54 +267,6 @@ fn turn(ctx: &Context, namespace: &str, bytes: usize, writes: &mut WriteTracker)
 fn held_until(wait: Duration, now: Time) -> Option<Time> {
     let is_held = !wait.is_zero();
     is_held.then(|| now.checked_add(wait * 2 + DEADLINE).ok()).flatten()
-}
-
-/// Writes a status. `Some(error)` means that a live read is required before the status is computed again.
-async fn write(
-    ctx: &Context,
-    api: &Api<Pipeline>,
-    base: &Pipeline,
-    next: &Next,
-    writes: &mut WriteTracker,
-    permit: &mut Permit,
-) -> Result<Option<Error>, Error> {
-    let name = base.metadata.name.as_deref().unwrap_or_default();
-    let patch = patch(base, &next.status, next.merged).map_err(Error::Encode)?;
-    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    let answer = timeout(DEADLINE, api.patch_status(name, &params, &patch)).await;
-    writes.spent(next.bytes, Instant::now());
-    permit.record(answer.is_ok());
-    let error = match answer {
-        Ok(Ok(live)) => {
-            // The first log of a pipeline has changes only if nothing was there before.
-            announce(ctx, serial(base).or(base.spec.is_absent_before().then_some(0)), &live, writes);
-            notify(ctx, &live, writes);
-            writes.answered(live);
-            ctx.metrics.api_write(ApiWrite::PipelineStatus, WriteResult::Ok);
-            ctx.metrics.changes_dropped(next.dropped);
-            return Ok(None);
-        }
-        Ok(Err(error)) => error,
-        Err(_) => {
-            ctx.metrics.api_write(ApiWrite::PipelineStatus, WriteResult::Error);
-            return Ok(Some(Error::Deadline));
-        }
-    };
-    let failure = failure(&error);
-    let conflict = matches!(failure, Failure::Stale | Failure::Gone);
-    let result = if conflict { WriteResult::Conflict } else { WriteResult::Error };
-    ctx.metrics.api_write(ApiWrite::PipelineStatus, result);
-    match failure {
-        Failure::Gone => Ok(None),
-        Failure::Refused => {
-            writes.refused();
-            Err(Error::Write(error))
-        }
-        Failure::Stale | Failure::Uncertain => {
-            tracing::debug!(pipeline = name, "status write failed; reading the pipeline again: {}", chain(&error));
-            Ok(Some(Error::Write(error)))
-        }
-    }
 }
 
 /// Creates a span and Events for each change that was just recorded. `before` is the serial of the log before the write.
@@ -288,11 +303,6 @@ fn new_changes(before: Option<i64>, live: &Pipeline) -> impl Iterator<Item = &Ch
     let log = live.status.as_ref().and_then(|status| status.log.as_ref());
     let changes = before.and(log).into_iter().flat_map(|log| &log.changes);
     changes.filter(move |change| Some(change.serial) > before)
-}
-
-/// Reads the current object from the API server. Returns `None` if it no longer exists.
-async fn read(api: &Api<Pipeline>, name: &str) -> Result<Option<Pipeline>, Error> {
-    timeout(DEADLINE, api.get_opt(name)).await.map_err(|_| Error::Deadline)?.map_err(Error::Read)
 }
 
 #[cfg(test)]

@@ -1,20 +1,20 @@
-//! Pure: the JSON Patch that writes a status, and the meaning of the answer of the API server.
+//! Pure: the JSON Patch that writes a status, and the meaning of a failure.
 //!
 //! The patch first tests the uid, and that the log has the expected serial and epoch. So a replica with stale data never overwrites the
 //! status of a newer leader. The dispatcher writes `dispatched`. The patch neither tests nor changes `dispatched`, because it writes each
 //! part to its own path. Two kinds of writes also test the version of the whole object: the first write, which may have to create the
 //! status, and a write with merged changes.
 
-use kube::api::Patch;
 use serde::Serialize;
 use serde_json::json;
 
 use relaybook_api::{Pipeline, PipelineStatus};
+use relaybook_runtime::call::CallError;
 use relaybook_runtime::guarded::Guarded;
 
 /// Returns the patch from the status of `base` to `next`, with only the parts that differ. `merged`: changes were merged in `next`. A
 /// change whose timer was started meanwhile must not be merged, so the patch tests the version of the whole object.
-pub(crate) fn patch(base: &Pipeline, next: &PipelineStatus, merged: bool) -> Result<Patch<()>, serde_json::Error> {
+pub(crate) fn patch(base: &Pipeline, next: &PipelineStatus, merged: bool) -> Result<Guarded, serde_json::Error> {
     let empty = PipelineStatus::default();
     let before = base.status.as_ref().unwrap_or(&empty);
     let version = || json!(base.metadata.resource_version);
@@ -42,7 +42,7 @@ pub(crate) fn patch(base: &Pipeline, next: &PipelineStatus, merged: bool) -> Res
     patch = part(patch, "settled", &before.settled, &next.settled)?;
     patch = part(patch, "clusters", &before.clusters, &next.clusters)?;
     patch = part(patch, "dropped", &before.dropped, &next.dropped)?;
-    Ok(part(patch, "log", &before.log, &next.log)?.patch())
+    part(patch, "log", &before.log, &next.log)
 }
 
 /// Adds one part to the patch if it differs. A part that is absent is removed: not every field can be null.
@@ -57,6 +57,8 @@ fn part<T: Serialize + PartialEq>(patch: Guarded, name: &str, before: &T, next: 
 /// What is known after a failed write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
+    /// This replica may not write now. Nothing was sent.
+    Unsent,
     /// A test failed, or the schema refused the write. The object is not in the expected state.
     Stale,
     /// The object no longer exists.
@@ -68,7 +70,12 @@ pub(crate) enum Failure {
 }
 
 /// Returns the meaning of an error of a write.
-pub(crate) fn failure(error: &kube::Error) -> Failure {
+pub(crate) fn failure(error: &CallError) -> Failure {
+    let error = match error {
+        CallError::NotHeld | CallError::Json(_) => return Failure::Unsent,
+        CallError::Timeout => return Failure::Uncertain,
+        CallError::Api(error) => &**error,
+    };
     match error {
         kube::Error::Api(status) => match status.code {
             404 => Failure::Gone,
@@ -104,11 +111,15 @@ mod tests {
         }
     }
 
+    /// Returns the operations of a patch.
+    fn operations(patch: Guarded) -> Vec<Value> {
+        patch.operations().iter().map(|operation| json!(operation)).collect()
+    }
+
     fn steps(base: &Pipeline, next: &PipelineStatus) -> Vec<String> {
-        let Patch::Json(patch) = patch(base, next, false).unwrap() else { panic!("a JSON Patch") };
-        let steps = serde_json::to_value(patch).unwrap();
+        let steps = operations(patch(base, next, false).unwrap());
         let word = |s: &Value| format!("{} {} {}", s["op"].as_str().unwrap(), s["path"].as_str().unwrap(), s["value"]);
-        steps.as_array().unwrap().iter().map(word).collect()
+        steps.iter().map(word).collect()
     }
 
     #[test]
@@ -141,16 +152,13 @@ mod tests {
 
     #[test]
     fn a_write_with_merged_changes_tests_the_whole_object() {
-        let Patch::Json(patch) = patch(&base(Some(with_log(5))), &with_log(6), true).unwrap() else {
-            panic!("a JSON Patch")
-        };
-        let steps = serde_json::to_value(patch).unwrap();
+        let steps = operations(patch(&base(Some(with_log(5))), &with_log(6), true).unwrap());
         assert_eq!((&steps[1]["op"], &steps[1]["path"]), (&json!("test"), &json!("/metadata/resourceVersion")));
     }
 
     #[test]
     fn each_status_code_of_the_api_server_has_its_failure() {
-        let api = |code| kube::Error::Api(Status::failure("", "").with_code(code).boxed());
+        let api = |code| CallError::from(kube::Error::Api(Status::failure("", "").with_code(code).boxed()));
         let table = [
             (404, Failure::Gone),
             (409, Failure::Stale),
@@ -164,6 +172,7 @@ mod tests {
         for (code, want) in table {
             assert_eq!(failure(&api(code)), want, "{code}");
         }
-        assert_eq!(failure(&kube::Error::Service("reset".into())), Failure::Uncertain);
+        assert_eq!(failure(&kube::Error::Service("reset".into()).into()), Failure::Uncertain);
+        assert_eq!((failure(&CallError::Timeout), failure(&CallError::NotHeld)), (Failure::Uncertain, Failure::Unsent));
     }
 }

@@ -4,13 +4,11 @@
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::Duration;
-
-use tokio::time::Instant;
+use std::time::{Duration, Instant};
 
 use relaybook_api::pipeline::target::TargetInfo;
 use relaybook_api::values::refs::ClusterAppRef;
-use relaybook_api::{Backoff, Change, Pipeline, PipelineStatus};
+use relaybook_api::{Change, Pipeline, PipelineStatus};
 use relaybook_core::rate::Rate;
 use relaybook_core::reading::{Application, Now};
 
@@ -23,8 +21,6 @@ use relaybook_core::pipeline::status::target::source;
 /// Maximum burst of Events about one pipeline.
 const EVENTS_AT_ONCE: NonZeroU32 = NonZeroU32::new(25).unwrap();
 const EVENT_EVERY: Duration = Duration::from_secs(10);
-/// The delays after failures.
-const RETRY: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_mins(1) };
 
 /// For each target, by its name: its object, and the sequence number up to which observations of the object were processed.
 pub(crate) type Processed = HashMap<String, (Application, u64)>;
@@ -90,7 +86,6 @@ pub(crate) struct WriteTracker {
     budget: Budget,
     /// When the next write may be made, and how many bytes of it are paid, if the namespace causes more writes than its share.
     turn: Option<(Instant, usize)>,
-    failures: u32,
     events: EventLimit,
     /// What was announced about the pipeline as a whole.
     pub announced: Announced,
@@ -115,13 +110,17 @@ impl WriteTracker {
 
     /// Whether one more Event about the pipeline can be written now.
     pub fn may_emit_event(&mut self, now: Instant) -> bool {
-        self.events.0.take(now.into_std()).is_ok()
+        self.events.0.take(now).is_ok()
     }
 
-    /// Returns a tracker for a new leadership term. Another replica may have processed observations meanwhile, and it is unknown which
-    /// ones. So processing starts with the current state.
-    pub fn for_term(self, term: u64) -> Self {
-        Self { highest: self.highest, ..Self::new(self.uid, term) }
+    /// Returns the tracker of the pipeline with this uid in a leadership term. In a new term, another replica may have processed observations
+    /// meanwhile, and it is unknown which ones. So processing starts with the current state.
+    pub fn of(self, uid: Option<&String>, term: u64) -> Self {
+        match (self.uid.as_ref() == uid, self.term == term) {
+            (true, true) => self,
+            (true, false) => Self { highest: self.highest, ..Self::new(self.uid, term) },
+            (false, _) => Self::new(uid.cloned(), term),
+        }
     }
 
     /// Returns the newest known object: from the watch, or from the answer to a write or a read.
@@ -183,6 +182,11 @@ impl WriteTracker {
     /// Notes that a write is about to be sent.
     pub fn sending(&mut self, attempt: Attempt) {
         self.attempt = Some(attempt);
+    }
+
+    /// Notes that the write was not sent.
+    pub fn unsent(&mut self) {
+        self.attempt = None;
     }
 
     /// Notes that the write was refused. It may still have been applied: kube's client repeats it after 429, 503 and 504, and only the last
@@ -287,16 +291,6 @@ impl WriteTracker {
         let rested = self.written.map_or(Duration::ZERO, |(at, _)| now.saturating_duration_since(at));
         let (left, wait) = self.budget.after(bytes, rested);
         (self.budget, self.written) = (left, Some((now, wait)));
-    }
-
-    /// Notes the result of a reconcile.
-    pub fn ended(&mut self, well: bool) {
-        self.failures = if well { 0 } else { self.failures.saturating_add(1) };
-    }
-
-    /// Returns how long to wait after a failure.
-    pub fn retry(&self) -> Duration {
-        RETRY.after(self.failures)
     }
 
     fn see(&mut self, object: &Pipeline) {
@@ -500,11 +494,32 @@ mod tests {
     }
 
     #[test]
-    fn retries_of_failed_writes_wait_longer_up_to_one_minute() {
-        let mut writes = WriteTracker::default();
-        for (well, waits) in [(false, 500), (false, 1000), (false, 2000), (true, 500), (false, 500)] {
-            writes.ended(well);
-            assert_eq!(writes.retry(), Duration::from_millis(waits));
+    fn a_tracker_belongs_to_one_pipeline_and_to_one_term() {
+        let uid = |text: &str| Some(text.to_owned());
+        for (of, term, (is_requested, highest)) in [
+            ("a", 3, (true, Some(7))),
+            ("a", 4, (false, Some(7))),
+            ("a", 0, (false, Some(7))),
+            ("b", 3, (false, None)),
+            ("b", 4, (false, None)),
+        ] {
+            let mut writes = WriteTracker::new(uid("a"), 3);
+            writes.declare(Some(1), &[], 0, &HashMap::new(), 0, |_| false);
+            writes.highest = Some(7);
+            let writes = writes.of(uid(of).as_ref(), term);
+            assert_eq!((writes.uid.as_deref(), writes.term), (Some(of), term));
+            assert_eq!((writes.has_declared(Some(1)), writes.highest), (is_requested, highest), "{of} {term}");
         }
+    }
+
+    #[test]
+    fn a_write_that_was_not_sent_is_not_looked_for() {
+        let mut writes = WriteTracker::default();
+        writes.declare(Some(1), &[target("a")], 1, &HashMap::new(), 3, |_| false);
+        writes.sending(attempt(7, "v2", 9));
+        writes.unsent();
+        assert!(!writes.is_uncertain());
+        writes.learn(ends("1", 7, "v2"));
+        assert_eq!((writes.take_unannounced(), after(&writes, "a")), (None, 0));
     }
 }
