@@ -8,13 +8,14 @@ mod site;
 use std::io::{self, IsTerminal as _, Write as _};
 
 use clap::Args;
-use kube::api::{ObjectMeta, Patch, PatchParams};
+use kube::api::ObjectMeta;
 use kube::{Api, ResourceExt as _};
 
 use super::shared::exit::{Code, Ended};
 use super::shared::named::{self, Suspendable};
 use super::shared::{Place, failure};
 use relaybook_api::{Notification, Pipeline, now};
+use relaybook_runtime::tenure::Unowned;
 use relaybook_tools::preview::live;
 use relaybook_tools::suspend::{Verb, is_suspended, of_notification, owner, promotions, words};
 use site::Site;
@@ -190,8 +191,8 @@ async fn change(site: &Site<'_>, mut notification: Notification, verb: Verb) -> 
             return Ok(None);
         }
         tries += 1;
-        let patch: Patch<()> = of_notification(&notification, verb)?.patch();
-        match api.patch(&name, &PatchParams::default(), &patch).await {
+        let changed = of_notification(&notification, verb)?.try_write(Unowned::User.into(), &api, &name).await;
+        match changed.map_err(kube::Error::from) {
             Ok(changed) => return Ok(Some(changed)),
             Err(error) if tries < TRIES && is_outdated(&error) => notification = site.notification(&name).await?,
             Err(error) => return Err(unchanged(format!("Notification {}/{name}", site.namespace), verb, error)),
@@ -214,8 +215,8 @@ async fn change_promotions(place: &Place, name: &str, environment: Option<&str>,
             return Ok(writeln!(out, "{subject} are {state}")?);
         }
         tries += 1;
-        let patch: Patch<()> = found.patch(&pipeline, verb)?.patch();
-        match api.patch(name, &PatchParams::default(), &patch).await {
+        let changed = found.patch(&pipeline, verb)?.try_write(Unowned::User.into(), &api, name).await;
+        match changed.map_err(kube::Error::from) {
             Ok(_) => {
                 match verb {
                     Verb::Suspend => {

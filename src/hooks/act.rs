@@ -171,7 +171,6 @@ fn annotated(patch: Guarded, promotion: &Promotion, name: &str, value: &str) -> 
 
 #[cfg(test)]
 mod tests {
-    use json_patch::Patch;
     use serde_json::json;
 
     use super::*;
@@ -190,9 +189,8 @@ mod tests {
 
     /// Applies a patch to an object, as the API server does.
     fn applied(patch: Guarded, to: &Promotion) -> Result<Value, json_patch::PatchError> {
-        let kube::api::Patch::Json(Patch(operations)) = patch.patch() else { panic!("another kind of patch") };
         let mut object = serde_json::to_value(to).unwrap();
-        json_patch::patch(&mut object, &operations)?;
+        json_patch::patch(&mut object, &patch.operations())?;
         Ok(object)
     }
 

@@ -30,6 +30,15 @@ impl From<kube::Error> for CallError {
     }
 }
 
+impl From<CallError> for kube::Error {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Api(error) => *error,
+            other => Self::Service(other.into()),
+        }
+    }
+}
+
 /// Waits for the response of a call, until the deadline.
 pub async fn call<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, CallError> {
     Ok(tokio::time::timeout(DEADLINE, call).await.map_err(|_| CallError::Timeout)??)

@@ -67,9 +67,7 @@ impl Guarded {
         Patch(self.0)
     }
 
-    /// Returns the patch, for a caller that sends it and reads the answer itself.
-    #[must_use]
-    pub fn patch(self) -> kube::api::Patch<()> {
+    fn patch(self) -> kube::api::Patch<()> {
         kube::api::Patch::Json(Patch(self.0))
     }
 
@@ -96,8 +94,16 @@ impl Guarded {
     where
         K: Clone + DeserializeOwned + Debug,
     {
+        outcome(self.try_write(authority, api, name).await)
+    }
+
+    /// Patches an object except its status, for a caller that must know why a patch was not applied.
+    pub async fn try_write<K>(self, authority: Authority<'_>, api: &Api<K>, name: &str) -> Result<K, CallError>
+    where
+        K: Clone + DeserializeOwned + Debug,
+    {
         let (params, patch) = (PatchParams::default(), self.patch());
-        outcome(write(authority, Box::pin(api.patch(name, &params, &patch))).await)
+        write(authority, Box::pin(api.patch(name, &params, &patch))).await
     }
 }
 

@@ -3,7 +3,7 @@
 //! In: a client with the permissions of the user. Out: the promotions of a namespace, one new Promotion, or one approval.
 //! [`ask`](relaybook_core::promotion::ask) decides which.
 
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde::Serialize;
 
@@ -11,6 +11,7 @@ use relaybook_api::promotion::{Phase, PullRequestState};
 use relaybook_api::{Pipeline, Promotion, Time};
 use relaybook_core::promotion::policy::strategy_name;
 use relaybook_runtime::guarded::Guarded;
+use relaybook_runtime::tenure::Unowned;
 use relaybook_runtime::watch::api_in;
 
 /// Page size of a list.
@@ -92,11 +93,10 @@ pub async fn create(client: &Client, promotion: &Promotion) -> Result<(), Comman
 pub async fn approve(client: &Client, promotion: &Promotion) -> Result<(), CommandError> {
     let name = promotion.name_any();
     let api: Api<Promotion> = Api::namespaced(client.clone(), &promotion.namespace().unwrap_or_default());
-    let patch: Patch<()> = Guarded::of(promotion.metadata.uid.as_deref())
+    let patch = Guarded::of(promotion.metadata.uid.as_deref())
         .test(["spec", "revision"], promotion.spec.revision.as_str().into())
-        .put(["spec", "approved"], &true)?
-        .patch();
-    match api.patch(&name, &PatchParams::default(), &patch).await {
+        .put(["spec", "approved"], &true)?;
+    match patch.try_write(Unowned::User.into(), &api, &name).await.map_err(kube::Error::from) {
         Ok(_) => Ok(()),
         // A failed test is 422 Invalid. If the object is gone, the answer is 404 NotFound.
         Err(kube::Error::Api(status)) if status.is_not_found() || status.code == 422 => Err(CommandError::Gone(name)),

@@ -182,7 +182,6 @@ impl Promotions<'_> {
 
 #[cfg(test)]
 mod tests {
-    use kube::api::Patch;
     use serde_json::json;
 
     use super::*;
@@ -204,10 +203,7 @@ mod tests {
 
     /// Returns the operations of a patch.
     fn operations(patch: Guarded) -> Value {
-        match patch.patch() {
-            Patch::Json(operations) => serde_json::to_value(operations).unwrap(),
-            other => panic!("{other:?}"),
-        }
+        serde_json::to_value(patch.operations()).unwrap()
     }
 
     #[test]
