@@ -84,7 +84,10 @@ impl Service {
     /// Follows pipelines and Secrets until `stop`. `ready` is called once, as soon as all of them are known.
     pub async fn follow(self, ready: impl FnOnce() + Send, stop: CancellationToken) {
         let Inner { actor, namespaces, .. } = &*self.0;
-        follow::run(&self, &actor.client, namespaces, &actor.metrics, ready, &stop).await;
+        tokio::select! {
+            () = follow::run(&self, &actor.client, namespaces, &actor.metrics, ready, &stop) => {}
+            () = self.0.secrets.broken() => {}
+        }
         self.0.secrets.shutdown().await;
     }
 

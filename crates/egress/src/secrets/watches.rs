@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use futures::{Stream, stream};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use tokio::sync::watch::Receiver;
@@ -29,6 +30,18 @@ impl SecretWatches {
     #[must_use]
     pub fn secrets(&self) -> Secrets {
         self.secrets.clone()
+    }
+
+    /// Returns the Secrets whose values change from now on. If a watch panics, so does the stream.
+    pub fn changes(&self) -> impl Stream<Item = ObjectName> + Send + 'static {
+        let changes =
+            stream::unfold(self.secrets.changes(), |mut changes| async move { Some((changes.next().await, changes)) });
+        stream::select(changes, stream::once(self.broken()))
+    }
+
+    /// Panics as soon as a watch has panicked, with its cause. Ends in no other way.
+    pub fn broken<T>(&self) -> impl Future<Output = T> + Send + use<T> {
+        self.watches.broken()
     }
 
     /// Watches only these Secrets; see [`NamedWatches::set_wanted`].

@@ -1,20 +1,25 @@
 //! One watch for each object that another object refers to.
 //!
 //! In: the wanted names, and the current leadership term. Out: the state of each object, sent to its consumer until the name is no longer
-//! wanted. The watches restart with each term, as all watches do, and earlier results become invalid.
+//! wanted. The watches restart with each term, as all watches do, and earlier results become invalid. A panic in a watch reaches who awaits
+//! [`NamedWatches::broken`].
 
 use parking_lot::Mutex;
+use std::any::Any;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Debug;
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::pin::pin;
+use std::sync::Arc;
 
-use futures::{Stream, StreamExt as _};
+use futures::{FutureExt as _, Stream, StreamExt as _};
 use http::StatusCode;
 use k8s_openapi::NamespaceResourceScope;
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
 use tokio::sync::watch::Receiver;
 use tokio::task::{AbortHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
 
 use super::{Deleted, Guarded, Pauses, TermNumber, matching_by_term};
 use relaybook_api::ObjectName;
@@ -28,6 +33,14 @@ pub struct NamedWatches {
     label: Watch,
     metrics: Metrics,
     tasks: Mutex<Tasks>,
+    panicked: Arc<Panicked>,
+}
+
+/// The first panic of a watch.
+#[derive(Default)]
+struct Panicked {
+    has: CancellationToken,
+    cause: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
 #[derive(Default)]
@@ -52,7 +65,7 @@ impl NamedWatches {
     /// Creates an empty set. The client needs `list` and `watch` permissions on all objects that will be wanted.
     #[must_use]
     pub fn new(client: Client, terms: Receiver<Option<u64>>, label: Watch, metrics: Metrics) -> Self {
-        Self { client, terms, label, metrics, tasks: Mutex::default() }
+        Self { client, terms, label, metrics, tasks: Mutex::default(), panicked: Arc::default() }
     }
 
     /// Starts a watch for each wanted name that has none, and stops the watches of unwanted names. `wanted` runs under the lock, so an
@@ -86,10 +99,29 @@ impl NamedWatches {
             let only = watcher::Config::default().fields(&format!("metadata.name={}", name.name));
             let (term, events) = matching_by_term(api, only, Some(&name.name), Pauses::Long, self.terms.clone());
             let task = follow(events, term, begin(&name), self.label, self.metrics.clone());
-            running.insert(name, all.spawn(task));
+            let panicked = self.panicked.clone();
+            running.insert(
+                name,
+                all.spawn(async move {
+                    if let Err(cause) = AssertUnwindSafe(task).catch_unwind().await {
+                        panicked.cause.lock().get_or_insert(cause);
+                        panicked.has.cancel();
+                    }
+                }),
+            );
         }
         // Joins the tasks that were stopped. `shutdown` joins the last of them.
         while all.try_join_next().is_some() {}
+    }
+
+    /// Panics as soon as a watch has panicked, with its cause. Ends in no other way.
+    pub fn broken<T>(&self) -> impl Future<Output = T> + Send + use<T> {
+        let panicked = self.panicked.clone();
+        async move {
+            panicked.has.cancelled().await;
+            let cause = panicked.cause.lock().take();
+            resume_unwind(cause.unwrap_or_else(|| Box::new("a watch has panicked")))
+        }
     }
 
     /// Stops all watches permanently and joins their tasks.
@@ -149,4 +181,26 @@ pub fn is_forbidden(error: &watcher::Error) -> bool {
         _ => return false,
     };
     [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].iter().any(|forbidden| forbidden.as_u16() == code)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::client::Body;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_in_a_watch_reaches_who_awaits_it() {
+        let refuses =
+            |_: http::Request<Body>| std::future::ready(Err::<http::Response<Body>, tower::BoxError>("down".into()));
+        let client = Client::new(tower::service_fn(refuses), "default");
+        let watches = NamedWatches::new(client, tokio::sync::watch::channel(Some(1)).1, Watch::ConfigMaps, Metrics::new());
+        let ended = tokio::spawn(watches.broken::<()>());
+        let tell = |_: &ObjectName| |_: Seen<ConfigMap>| assert_eq!(std::hint::black_box(1), 2, "no such index");
+        watches.set_wanted(|| [ObjectName::new("a", "one")].into(), tell, |_| {});
+        let error = ended.await.unwrap_err();
+        assert!(error.to_string().contains("no such index"), "{error}");
+        watches.shutdown().await;
+    }
 }
