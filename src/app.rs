@@ -244,7 +244,8 @@ fn start_dispatch(process: &Process, common: Common, part: &mut Part) -> Result<
         namespaces: options.scopes(),
         config_map: options.global(),
     };
-    dispatch::start(given, news, move || dispatching.open(), &mut part.tasks);
+    let running = dispatch::start(given, news, move || dispatching.open(), &mut part.tasks);
+    part.control("the dispatcher", running);
     Ok(())
 }
 

@@ -92,8 +92,6 @@ pub enum Authority<'t> {
 pub enum Unowned {
     /// A signed request of a hook asks for it. Each replica answers hooks, and a test of the version lets only one of two writes apply.
     Hook,
-    /// The caller has begun work in the bucket by [`Lease::begin`], and checks the term and the time itself.
-    HeldByCaller,
     /// A person runs a command, with the person's own credentials. The API server decides what the person may write, and controllers read it
     /// like any other edit.
     User,

@@ -1,306 +1,339 @@
-//! Starts the dispatcher's tasks, and flushes the cursors when they end.
+//! The controller of the dispatcher: it reconciles Pipelines and Notifications, and writes the last cursors and statuses when it stops.
+//!
+//! In: the watches of both in each watched namespace, and wake-ups by other parts. Out: their reconciles. Nothing is decided in a leadership
+//! term before everything was listed in it: also the global configuration, and the Deliveries that the engine follows.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use futures::{StreamExt as _, future, stream};
+use futures::future::{BoxFuture, join};
+use futures::{FutureExt as _, StreamExt as _, stream};
 use kube::ResourceExt as _;
-use kube::runtime::controller::{Action, Config, applier};
+use kube::runtime::watcher::Event;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::context::{Again, Context, Given};
-use super::cursor::state::{CursorState, PassError, SOON, Saved};
-use super::follow::global;
-use super::follow::{Followed as _, Listed, Watched, follow};
+use super::context::{Context, Given};
+use super::cursor::state::{CursorState, PassContext, PassError, SOON, Saved};
+use super::follow::{Key, Objects, global};
+use super::status::written::Last;
 use super::{reconcile, references, status, test_send, wake};
 use crate::outbox::{Note, Scope};
-use relaybook_api::{Backoff, Notification, Pipeline};
-use relaybook_core::leader::bucket::Bucket;
-use relaybook_runtime::call::CallError;
-use relaybook_runtime::stopping::applied;
+use relaybook_api::{Backoff, Notification, ObjectName, Pipeline};
+use relaybook_runtime::call::{CallError, DEADLINE};
+use relaybook_runtime::controller::{Broken, Next, Place, Reconciler, Sources, Wakes, run as control};
+use relaybook_runtime::limiter::NamespaceLimiter;
+use relaybook_runtime::tenure::Tenure;
 use relaybook_telemetry::chain;
+use relaybook_telemetry::metrics::Watch;
 
+/// Maximum number of concurrent reconciles of pipelines and notifications. One namespace gets a quarter of them.
+const RECONCILES: usize = 64;
 /// The interval between two cleanups. The figures of a notification that is idle at two cleanups in a row are dropped. Statuses are written
 /// more often than that.
 const TIDY: Duration = Duration::from_secs(15);
 /// Maximum number of concurrent last writes.
 const CONCURRENCY: usize = 32;
-/// No limit in kube's controller, because the limiter already limits concurrent work and the share of one namespace. With one limit for
-/// all, a namespace with hanging writes would block the others.
-const UNBOUNDED: u16 = 0;
-/// Time for which a hand-over waits for requests and writes, and the pause before it waits again.
-const DRAIN: Duration = Duration::from_secs(30);
-const AGAIN: Duration = Duration::from_secs(1);
-const PAUSES: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(30) };
+/// Time for which a hand-over waits for requests and writes, and the pause before it waits again. It has a permit of its namespace, so it does
+/// not wait for long.
+const DRAIN: Duration = Duration::from_secs(1);
 
-/// Starts the dispatcher. `ready` is called when all watches have delivered their first lists.
+/// What arrives. The numbers are those of watches.
+enum Change {
+    Pipeline(usize, Box<Event<Pipeline>>),
+    Notification(usize, Box<Event<Notification>>),
+    Woken(Key),
+    Secret(ObjectName),
+    Note(Box<Note>),
+    /// A cleanup is due.
+    Tidy,
+    /// A list of another part is complete.
+    Listed,
+}
+
+/// What the controller knows.
+struct Dispatcher {
+    ctx: Arc<Context>,
+    pipelines: Objects<Pipeline>,
+    notifications: Objects<Notification>,
+}
+
+/// The result of a reconcile: what to remember, and when to reconcile again.
+enum Done {
+    Pipeline(Arc<Pipeline>, Box<CursorState>, Result<Option<Duration>, PassError>),
+    Notification(Arc<Notification>, Box<Last>, Result<Option<Duration>, PassError>),
+}
+
+/// Starts the dispatcher's tasks. Returns the controller, whose last step is to persist the cursors. `ready` is called after the first lists.
 ///
-/// The tasks end after `stop` of [`Common`](relaybook_runtime::Common). Their last step is to persist the cursors.
-pub fn start(
+/// All end after `stop` of [`Common`](relaybook_runtime::Common).
+pub fn start<R: FnOnce() + Send + 'static>(
     given: Given,
     notes: mpsc::Receiver<Note>,
-    ready: impl FnOnce() + Send + 'static,
+    ready: R,
     tasks: &mut JoinSet<&'static str>,
-) {
-    let stop = given.common.stop.clone();
+) -> impl Future<Output = Result<(), Broken>> + Send + use<R> {
+    let (stop, namespaces) = (given.common.stop.clone(), given.namespaces.clone());
     let ctx = Arc::new(Context::new(given));
-    ctx.deliveries.pipeline_index.put_watched(ctx.scopes().map(|(namespace, _)| namespace.clone()).collect());
-    let (listed, lists) = mpsc::channel(1);
-    let mut watches = BTreeSet::new();
-    for (namespace, again) in ctx.scopes() {
-        for what in [Pipeline::WHAT, Notification::WHAT] {
-            watches.insert((namespace.clone(), what));
-        }
-        let (namespace, again) = (namespace.clone(), again.clone());
-        tasks.spawn(watch_pipelines(ctx.clone(), namespace.clone(), again.clone(), listed.clone(), stop.clone()));
-        tasks.spawn(watch_notifications(ctx.clone(), namespace, again, listed.clone(), stop.clone()));
-    }
-    watches.insert(global::WATCHED);
-    tasks.spawn(global::watch(ctx.clone(), listed, stop.clone()));
-    let wait = complete(ctx.clone(), lists, watches, ready);
-    let (done, ended) = (stop.clone(), stop.clone());
-    tasks.spawn(async move {
-        ended.run_until_cancelled(wait).await;
-        done.cancelled().await;
-        "the dispatcher's startup"
-    });
-    tasks.spawn(pass_on(ctx.clone(), notes, stop.clone()));
-    tasks.spawn(tidy(ctx.clone(), stop.clone()));
-    tasks.spawn(wake::follow_secrets(ctx.clone(), stop.clone()));
+    ctx.deliveries.pipeline_index.put_watched(namespaces.iter().cloned().collect());
+    tasks.spawn(global::watch(ctx.clone(), stop.clone()));
+    tasks.spawn(wake::pass_on_checks(ctx.clone(), stop.clone()));
     tasks.spawn(wake::follow_config_maps(ctx.clone(), stop.clone()));
-    tasks.spawn(wake::compile(ctx, stop));
+    tasks.spawn(wake::compile(ctx.clone(), stop.clone()));
+    let sources = sources(&ctx, &namespaces, notes);
+    let (pipelines, notifications) = (Objects::of(&namespaces), Objects::of(&namespaces));
+    let dispatcher = Dispatcher { ctx: ctx.clone(), pipelines, notifications };
+    async move {
+        let result = control(dispatcher, sources, NamespaceLimiter::new(RECONCILES), stop, ready).await;
+        ctx.secrets.shutdown().await;
+        result
+    }
 }
 
-/// Waits in each leadership term for the list of every watch. From then on, an unknown object does not exist.
-async fn complete(
-    ctx: Arc<Context>,
-    mut lists: mpsc::Receiver<Listed>,
-    watches: BTreeSet<Watched>,
-    ready: impl FnOnce() + Send + 'static,
-) {
-    let mut ready = Some(ready);
-    let mut listed: BTreeMap<Watched, u64> = BTreeMap::new();
-    while let Some((watched, term)) = lists.recv().await {
-        listed.insert(watched, term);
-        let all = watches.iter().all(|watched| listed.get(watched) == Some(&term));
-        if !all || *ctx.complete.borrow() == Some(term) {
-            continue;
+/// Returns all sources of the controller. Pipelines and Notifications have watches in turns.
+fn sources(ctx: &Context, namespaces: &[Option<String>], mut notes: mpsc::Receiver<Note>) -> Sources<Change> {
+    let mut sources = Sources::new(&ctx.client, &ctx.lease, &ctx.metrics);
+    for namespace in namespaces {
+        let only = namespace.as_deref();
+        sources.watch::<Pipeline>(only, None, Watch::Pipelines, |watch, event| Change::Pipeline(watch / 2, Box::new(event)));
+        sources.watch::<Notification>(only, None, Watch::Notifications, |watch, event| {
+            Change::Notification(watch / 2, Box::new(event))
+        });
+    }
+    sources.list(ctx.global_listed.subscribe(), || Change::Listed);
+    sources.list(ctx.deliveries.loaded(), || Change::Listed);
+    let index = &ctx.deliveries.delivery_index;
+    sources.add(ctx.again.stream().map(Change::Woken));
+    sources.add(index.changed.stream().map(|owner| Change::Woken(Key::Notification(owner))));
+    sources.add(index.sent.stream().map(|of| Change::Woken(Key::Pipeline(ObjectName::new(of.namespace, of.name)))));
+    sources.add(ctx.secrets.changes().map(Change::Secret));
+    // If the engine ends, that is reported as its own end.
+    let notes = stream::poll_fn(move |task| notes.poll_recv(task)).chain(stream::pending());
+    sources.add(notes.map(|note| Change::Note(Box::new(note))));
+    sources.add(stream::unfold((), |()| async { Some((tokio::time::sleep(TIDY).await, ())) }).map(|()| Change::Tidy));
+    sources
+}
+
+impl Reconciler for Dispatcher {
+    type Key = Key;
+    type Event = Change;
+    type Done = Done;
+
+    const PAUSES: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(30) };
+    /// A delivery can be about any object that was not listed yet.
+    const NEEDS_ALL_LISTS: bool = true;
+
+    fn absorb(&mut self, change: Change, wakes: &mut Wakes<Key>) {
+        let ctx = &*self.ctx;
+        match change {
+            Change::Pipeline(watch, event) => self.pipelines.absorb(watch, *event).apply(ctx, wakes),
+            Change::Notification(watch, event) => self.notifications.absorb(watch, *event).apply(ctx, wakes),
+            Change::Woken(key) => wakes.wake(key),
+            Change::Secret(of) => wake::enqueue_affected_by_secret(ctx, &of),
+            Change::Note(note) => warn(ctx, &note),
+            Change::Tidy => ctx.metrics.bookkeeping(ctx.tidy() + self.pipelines.len() + self.notifications.len()),
+            Change::Listed => {}
         }
-        ctx.deliveries.loaded(term).await;
-        ctx.deliveries.pipeline_index.complete(term);
-        ctx.complete.send_replace(Some(term));
-        ctx.deliveries.check(Scope::All).await;
-        ready.take().into_iter().for_each(|ready| ready());
+    }
+
+    fn complete(&mut self, term: u64, wakes: &mut Wakes<Key>) {
+        let index = &self.ctx.deliveries.pipeline_index;
+        if index.term() == Some(term) {
+            return;
+        }
+        index.complete(term);
+        self.ctx.check(Scope::All);
+        self.pipelines.wake_all(wakes);
+        self.notifications.wake_all(wakes);
+    }
+
+    fn place<'a>(&'a self, key: &'a Key) -> Option<Place<'a>> {
+        let (of, meta) = match key {
+            Key::Pipeline(of) => (of, &self.pipelines.get(of)?.metadata),
+            Key::Notification(of) => (of, &self.notifications.get(of)?.metadata),
+        };
+        Some(Place { namespace: &of.namespace, uid: Some(meta.uid.as_deref().unwrap_or_default()) })
+    }
+
+    /// A pipeline that is handed over to another shard is not ours any more before that is done.
+    fn is_foreign(&self, key: &Key) -> bool {
+        let Key::Pipeline(of) = key else { return false };
+        self.pipelines.get(of).is_some_and(|pipeline| self.ctx.lease.sharding().leaves(pipeline).is_some())
+    }
+
+    fn start(&mut self, key: &Key, tenure: Tenure, _: &mut Wakes<Key>) -> Option<BoxFuture<'static, Done>> {
+        let ctx = self.ctx.clone();
+        match key {
+            Key::Pipeline(of) => {
+                let (pipeline, cursors) = self.pipelines.take(of)?;
+                let work = async move {
+                    let mut cursors = cursors.continued(&ctx.lease, &pipeline, tenure.term());
+                    let pass = Box::pin(pipeline_pass(&pipeline, &mut cursors, &tenure, &ctx));
+                    let result = ctx.before_the_end(pass).await.unwrap_or(Ok(None));
+                    Done::Pipeline(pipeline, Box::new(cursors), result)
+                };
+                Some(work.boxed())
+            }
+            Key::Notification(of) => {
+                let (notification, mut last) = self.notifications.take(of)?;
+                let work = async move {
+                    let pass = notification_pass(&notification, &mut last, &tenure, &ctx);
+                    let result = ctx.before_the_end(pass).await.unwrap_or(Ok(None));
+                    Done::Notification(notification, Box::new(last), result)
+                };
+                Some(work.boxed())
+            }
+        }
+    }
+
+    fn ended(&mut self, key: &Key, done: Done, _: &mut Wakes<Key>) -> Next {
+        let result = match done {
+            Done::Pipeline(pipeline, cursors, result) => {
+                self.pipelines.remember(&pipeline, *cursors);
+                result
+            }
+            Done::Notification(notification, last, result) => {
+                self.notifications.remember(&notification, *last);
+                result
+            }
+        };
+        let error = match result {
+            Ok(again) => return Next::Done(again.map(|wait| Instant::now() + wait)),
+            Err(error) => error,
+        };
+        if !matches!(error.call(), Some(CallError::NotHeld)) {
+            let (kind, of) = match key {
+                Key::Pipeline(of) => ("Pipeline", of),
+                Key::Notification(of) => ("Notification", of),
+            };
+            tracing::warn!(kind, namespace = %of.namespace, name = %of.name, error = %chain(&error), "reconcile failed; retrying");
+        }
+        Next::Failed { is_hung: matches!(error.call(), Some(CallError::Timeout)) }
+    }
+
+    /// A jitter of 20 %, so that a thousand objects do not retry at once.
+    fn spread(pause: Duration) -> Duration {
+        pause.mul_f64(0.8 + 0.4 * fastrand::f64())
+    }
+
+    /// Persists the cursors, the last-sent times and the statuses, after the requests in flight have ended.
+    fn last_work(&mut self) -> BoxFuture<'static, ()> {
+        let (ctx, pipelines, notifications) = (self.ctx.clone(), self.pipelines.take_all(), self.notifications.take_all());
+        let work = async move {
+            ctx.deliveries.ended().await;
+            let cursors = pipelines.map(|(pipeline, cursors)| flush(pipeline, cursors, &ctx));
+            let statuses = notifications.map(|(notification, last)| tell(notification, last, &ctx));
+            let cursors = stream::iter(cursors).buffer_unordered(CONCURRENCY).collect::<()>();
+            join(cursors, stream::iter(statuses).buffer_unordered(CONCURRENCY).collect::<()>()).await;
+        };
+        work.boxed()
     }
 }
 
-async fn watch_pipelines(
-    ctx: Arc<Context>,
-    namespace: Option<String>,
-    again: Again,
-    listed: mpsc::Sender<Listed>,
-    stop: CancellationToken,
-) -> &'static str {
-    let (reader, queue) = follow::<Pipeline>(&ctx, namespace, listed, again.pipelines.stream(), &stop);
-    let run = applier(
-        |pipeline: Arc<Pipeline>, ctx: Arc<Context>| Box::pin(pipeline_pass(pipeline, ctx)),
-        |pipeline, error: &PassError, ctx: Arc<Context>| {
-            let of = references::reference(&pipeline);
-            tracing::warn!(pipeline = %of.name, namespace = %of.namespace, error = %chain(error), "reconcile failed; retrying");
-            Action::requeue(pause(ctx.failed(&of.uid)))
-        },
-        ctx.clone(),
-        reader.clone(),
-        queue,
-        Config::default().concurrency(UNBOUNDED),
-    );
-    applied(run.for_each(|_| future::ready(())), &reader, &stop).await;
-    flush(&ctx, &reader.state()).await;
-    "the dispatcher's pipelines"
+/// Waits until calls may start. The object can be out of date then, so it is reconciled again at once. If it is not ours any more, lists of a
+/// later term wake it.
+async fn waited(tenure: &Tenure) -> Option<Duration> {
+    tenure.wait(DEADLINE).await.then_some(Duration::ZERO)
 }
 
-async fn pipeline_pass(pipeline: Arc<Pipeline>, ctx: Arc<Context>) -> Result<Action, PassError> {
-    let term = match ctx.leadership().await {
-        Ok(term) => term,
-        Err(instead) => return Ok(instead),
-    };
-    let uid = pipeline.uid().unwrap_or_default();
-    let leaves = ctx.lease.sharding().leaves(&pipeline).map(str::to_owned);
-    // One that is handed over to another shard is not begun, but its bucket stays until that is done.
-    let busy = if leaves.is_some() { ctx.lease.hold(Bucket::of(&uid)) } else { ctx.lease.begin(&uid) };
-    let Some(_busy) = busy else { return Ok(Action::await_change()) };
-    if leaves.is_some() && !drained(&uid, &ctx).await {
-        return Ok(Action::requeue(AGAIN));
+/// Returns how long until the next reconcile without an event.
+async fn pipeline_pass(
+    pipeline: &Pipeline,
+    cursor_state: &mut CursorState,
+    tenure: &Tenure,
+    ctx: &Context,
+) -> Result<Option<Duration>, PassError> {
+    if !tenure.allows(DEADLINE) {
+        return Ok(waited(tenure).await);
     }
-    let mut permit = ctx.limiter.acquire(&pipeline.namespace().unwrap_or_default()).await;
-    // The reconcile may have waited for long. It continues only if this replica is still the leader, in the same term.
-    if ctx.leadership_now() != Some(term) {
-        return Ok(Action::requeue(Duration::ZERO));
+    let with = PassContext { of: &references::reference(pipeline), tenure, ctx };
+    match ctx.lease.sharding().leaves(pipeline) {
+        Some(shard) => hand_over(pipeline, shard, cursor_state, with).await,
+        None => reconcile::run(pipeline, cursor_state, with).await,
     }
-    // Meanwhile its bucket may have been given away, or its label may have been changed back.
-    let is_right = if leaves.is_some() { ctx.lease.is_elsewhere(&uid) } else { ctx.lease.owns(&uid) };
-    if !is_right {
-        return Ok(Action::await_change());
-    }
-    let mut cursor_state = ctx.take_cursor_state(&uid, term);
-    let result = match &leaves {
-        Some(shard) => ctx.before_the_end(hand_over(&pipeline, shard, &mut cursor_state, &ctx)).await,
-        None => ctx.before_the_end(reconcile::run(&pipeline, &mut cursor_state, &ctx)).await,
-    };
-    let result = result.unwrap_or(Ok(Action::await_change()));
-    if leaves.is_none() {
-        // If the pipeline comes back, another shard has continued meanwhile.
-        ctx.put_cursor_state(&uid, cursor_state);
-    }
-    let hung = matches!(result, Err(PassError::Confirm(CallError::Timeout) | PassError::Persist(CallError::Timeout)));
-    permit.record(!hung);
-    if result.is_ok() {
-        ctx.succeeded(&uid);
-    }
-    result
 }
 
-/// Starts no more work for a pipeline, and waits until no request and no write for it is in progress. Returns `false` if that takes long. The
-/// label may have been changed back then.
-async fn drained(uid: &str, ctx: &Context) -> bool {
-    ctx.lease.assign(uid, false, 0);
-    tokio::time::timeout(DRAIN, ctx.deliveries.drained(uid)).await.unwrap_or(false)
-}
-
-/// Hands a pipeline over to another shard: when no request and no write for it is in progress, the last write of its cursors names that shard.
+/// Hands a pipeline over to another shard. No more work is started for it. When no request and no write for it is in progress, the last write
+/// of its cursors names that shard.
 async fn hand_over(
     pipeline: &Pipeline,
     shard: &str,
     cursor_state: &mut CursorState,
-    ctx: &Context,
-) -> Result<Action, PassError> {
-    let of = references::reference(pipeline);
-    cursor_state.absorb(pipeline);
-    if !cursor_state.is_of(ctx.lease.sharding()) {
-        return Ok(Action::await_change());
+    with: PassContext<'_>,
+) -> Result<Option<Duration>, PassError> {
+    let PassContext { of, ctx, .. } = with;
+    ctx.lease.assign(&of.uid, false, 0);
+    if !tokio::time::timeout(DRAIN, ctx.deliveries.drained(&of.uid)).await.unwrap_or(false) {
+        return Ok(Some(DRAIN));
     }
-    cursor_state.gather(&of, ctx);
+    cursor_state.absorb(pipeline);
+    // Meanwhile its label may have been changed back.
+    if !ctx.lease.is_elsewhere(&of.uid) || !cursor_state.is_of(ctx.lease.sharding()) {
+        return Ok(None);
+    }
+    cursor_state.gather(with);
     cursor_state.put_shard(shard);
-    match cursor_state.save(&of, None, ctx).await? {
+    match cursor_state.save(None, with).await? {
         Saved::Done => {
             tracing::info!(pipeline = %of.name, namespace = %of.namespace, shard, "handed the pipeline over to another shard");
-            Ok(Action::await_change())
+            // If the pipeline comes back, the other shard has continued meanwhile.
+            *cursor_state = CursorState::default();
+            Ok(None)
         }
-        Saved::Stale => Ok(Action::requeue(SOON)),
-        Saved::Gone => Ok(Action::await_change()),
+        Saved::Stale => Ok(Some(SOON)),
+        Saved::Gone => Ok(None),
     }
 }
 
-/// Persists the cursors and the last-sent times at shutdown, after the requests in flight have ended.
-async fn flush(ctx: &Context, pipelines: &[Arc<Pipeline>]) {
-    ctx.deliveries.ended().await;
-    let Some(term) = ctx.leadership_now() else { return };
-    let flush = |pipeline: &Arc<Pipeline>| {
-        let of = references::reference(pipeline);
-        async move {
-            let Some(_busy) = ctx.lease.begin(&of.uid) else { return };
-            let mut cursor_state = ctx.take_cursor_state(&of.uid, term);
-            cursor_state.gather(&of, ctx);
-            if !cursor_state.is_dirty() {
-                return;
-            }
-            if let Err(error) = cursor_state.save(&of, None, ctx).await {
-                tracing::warn!(pipeline = %of.name, error = %chain(&error), "could not persist cursors on shutdown; changes are processed again after the restart, and existing Deliveries are not repeated");
-            }
-        }
-    };
-    stream::iter(pipelines).map(flush).buffer_unordered(CONCURRENCY).collect::<()>().await;
-}
-
-async fn watch_notifications(
-    ctx: Arc<Context>,
-    namespace: Option<String>,
-    again: Again,
-    listed: mpsc::Sender<Listed>,
-    stop: CancellationToken,
-) -> &'static str {
-    let (reader, queue) = follow::<Notification>(&ctx, namespace, listed, again.notifications.stream(), &stop);
-    let run = applier(
-        |notification: Arc<Notification>, ctx: Arc<Context>| Box::pin(notification_status(notification, ctx)),
-        |notification, error: &CallError, ctx: Arc<Context>| {
-            tracing::warn!(notification = %notification.name_any(), error = %chain(error), "could not write a status");
-            Action::requeue(pause(ctx.failed(&notification.uid().unwrap_or_default())))
-        },
-        ctx.clone(),
-        reader.clone(),
-        queue,
-        Config::default().concurrency(UNBOUNDED),
-    );
-    applied(run.for_each(|_| future::ready(())), &reader, &stop).await;
-    ctx.deliveries.ended().await;
-    let tell = async |notification: Arc<Notification>| {
-        let busy = ctx.leadership_now().and_then(|_| ctx.lease.begin(notification.metadata.uid.as_deref()?));
-        if busy.is_none() {
-            return;
-        }
-        if let Err(error) = status::notification::write(&notification, &ctx, true).await {
-            tracing::warn!(notification = %notification.name_any(), error = %chain(&error), "could not write the last status");
-        }
-    };
-    stream::iter(reader.state()).map(tell).buffer_unordered(CONCURRENCY).collect::<()>().await;
-    "the dispatcher's notifications"
-}
-
-async fn notification_status(notification: Arc<Notification>, ctx: Arc<Context>) -> Result<Action, CallError> {
-    if let Err(instead) = ctx.leadership().await {
-        return Ok(instead);
+/// Returns how long until the next reconcile without an event.
+async fn notification_pass(
+    notification: &Notification,
+    last: &mut Last,
+    tenure: &Tenure,
+    ctx: &Arc<Context>,
+) -> Result<Option<Duration>, PassError> {
+    if !tenure.allows(DEADLINE) {
+        return Ok(waited(tenure).await);
     }
-    let Some(_busy) = ctx.lease.begin(&notification.uid().unwrap_or_default()) else { return Ok(Action::await_change()) };
-    let mut permit = ctx.limiter.acquire(&notification.namespace().unwrap_or_default()).await;
-    // Its bucket may have been given away meanwhile.
-    if !ctx.lease.owns(&notification.uid().unwrap_or_default()) {
-        return Ok(Action::await_change());
-    }
-    test_send::take(&notification, &ctx);
-    let told = status::notification::write(&notification, &ctx, false).await;
-    permit.record(!matches!(told, Err(CallError::Timeout)));
-    let action = told?;
-    ctx.succeeded(&notification.uid().unwrap_or_default());
-    Ok(action)
+    test_send::take(notification, ctx);
+    status::notification::write(notification, last, tenure, ctx, false).await.map_err(PassError::Status)
 }
 
-/// Forwards the output of the engine: figures and times to their writers, and messages for users to Events.
-async fn pass_on(ctx: Arc<Context>, mut notes: mpsc::Receiver<Note>, stop: CancellationToken) -> &'static str {
-    let mut changed = Box::pin(ctx.deliveries.delivery_index.changed.stream());
-    let mut sent = Box::pin(ctx.deliveries.delivery_index.sent.stream());
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return "the dispatcher's event forwarder",
-            Some(owner) = changed.next() => ctx.wake_notification(&owner.namespace, &owner.name),
-            Some(of) = sent.next() => ctx.wake_pipeline(&of.namespace, &of.name),
-            Some(note) = notes.recv() => warn(&ctx, &note),
-        }
+/// Begins the last work on an object. The process stops, so only the Lease limits it. `None`: the object is not ours, or not everything was
+/// listed.
+fn last_tenure(uid: &str, ctx: &Context) -> Option<Tenure> {
+    let tenure = Tenure::begin(&ctx.lease, Some(uid), &CancellationToken::new())?;
+    (ctx.deliveries.pipeline_index.term() == Some(tenure.term())).then_some(tenure)
+}
+
+async fn flush(pipeline: Arc<Pipeline>, cursor_state: CursorState, ctx: &Context) {
+    let of = references::reference(&pipeline);
+    let Some(tenure) = last_tenure(&of.uid, ctx) else { return };
+    let mut cursor_state = cursor_state.continued(&ctx.lease, &pipeline, tenure.term());
+    let with = PassContext { of: &of, tenure: &tenure, ctx };
+    cursor_state.gather(with);
+    if cursor_state.is_dirty()
+        && let Err(error) = cursor_state.save(None, with).await
+    {
+        tracing::warn!(pipeline = %of.name, error = %chain(&error), "could not persist cursors on shutdown; changes are processed again after the restart, and existing Deliveries are not repeated");
     }
 }
 
-/// Periodically drops the data of deleted objects.
-async fn tidy(ctx: Arc<Context>, stop: CancellationToken) -> &'static str {
-    while stop.run_until_cancelled(tokio::time::sleep(TIDY)).await.is_some() {
-        ctx.metrics.bookkeeping(ctx.tidy());
+async fn tell(notification: Arc<Notification>, mut last: Last, ctx: &Context) {
+    let Some(tenure) = notification.metadata.uid.as_deref().and_then(|uid| last_tenure(uid, ctx)) else { return };
+    if let Err(error) = status::notification::write(&notification, &mut last, &tenure, ctx, true).await {
+        tracing::warn!(notification = %notification.name_any(), error = %chain(&error), "could not write the last status");
     }
-    "the dispatcher's cleanup"
 }
 
+/// Passes a message of the engine for users on to an Event.
 fn warn(ctx: &Context, note: &Note) {
     let (spec, status) = (&note.record.spec, &note.record.status);
-    let (reason, action) =
-        if status.outcome.is_some() { ("DeliveryParked", "Deliver") } else { ("DeliveryWaits", "Deliver") };
+    let reason = if status.outcome.is_some() { "DeliveryParked" } else { "DeliveryWaits" };
     let why = status.reason.as_deref().unwrap_or_default();
     let error = status.error.as_deref().unwrap_or_default();
     let text =
         format!("{} of {} (delivery {}): {why}: {error}", spec.type_.as_str(), spec.subject.name, note.record.id.name);
-    ctx.warn(&spec.pipeline_ref, &spec.notification, &spec.notification_uid, reason, action, &text);
-}
-
-/// Returns the delay after one more failure than this number in a row. It has a jitter of 20 %, so that a thousand objects do not retry at once.
-fn pause(failures: u32) -> Duration {
-    PAUSES.after(failures.saturating_add(1)).mul_f64(0.8 + 0.4 * fastrand::f64())
+    ctx.warn(&spec.pipeline_ref, &spec.notification, &spec.notification_uid, reason, "Deliver", &text);
 }

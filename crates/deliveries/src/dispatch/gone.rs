@@ -7,10 +7,8 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use super::Context;
-use super::cursor::state::{CursorState, PassError};
+use super::cursor::state::{CursorState, PassContext, PassError};
 use crate::outbox::gone_notifications;
-use relaybook_api::delivery::PipelineRef;
 
 /// Minimum time between two checks of one pipeline.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
@@ -44,9 +42,8 @@ impl Missing {
 /// Returns which of these notifications are gone.
 pub(super) async fn gone(
     missing: &[String],
-    of: &PipelineRef,
     cursor_state: &mut CursorState,
-    ctx: &Context,
+    PassContext { of, ctx, .. }: PassContext<'_>,
 ) -> Result<HashSet<String>, PassError> {
     if !cursor_state.missing.begins(!missing.is_empty(), Instant::now()) {
         return Ok(HashSet::new());

@@ -9,7 +9,6 @@
 //! Then it advances the cursors ([`cursor::progress`], or [`cursor::aged`] if nothing can be recorded for long) and persists them
 //! (`cursor::persist`). What a change means, and which notifications report it, is decided by pure functions.
 
-mod by_uid;
 mod config;
 mod context;
 mod controller;

@@ -9,60 +9,62 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use kube::ResourceExt as _;
-use kube::runtime::controller::Action;
 
-use super::Context;
 use super::cursor::plan::{self, Applying, Sight};
 use super::cursor::progress::{Lane, Progress, progress};
-use super::cursor::state::{CursorState, PassError, SOON, Saved};
+use super::cursor::state::{CursorState, PassContext, PassError, SOON, Saved};
 use super::cursor::{aged, persist};
 use super::derive::subjects::Subjects;
 use super::derive::timers::{self, TimerQuota};
 use super::derive::{self, Derived, PipelineLog, Reached};
 use super::follow::pipelines;
 use super::gone::gone;
-use super::references::reference;
 use super::share::fits;
 use super::status::notification::unusable_of;
 use super::status::refused::Refusal;
 use super::status::troubles::{defined_wrong, lacks_commit, lacks_source, refused as refused_entry, troubles};
 use super::subject::{namespaces_hash, wants};
 use crate::outbox::{Applied, JournalError, ToRecord};
-use relaybook_api::delivery::{PipelineRef, Reason};
+use relaybook_api::delivery::Reason;
 use relaybook_api::pipeline::target::{TargetInfo, targets_of};
 use relaybook_api::pipeline::{Cursor, NotReadyNotification};
 use relaybook_api::{ChangeLog, ObjectName, Pipeline, now, since_boot};
+use relaybook_runtime::call::CallError;
 use relaybook_runtime::pace::SMALL_OBJECT;
 use relaybook_settings::config::EffectiveNotification;
 
 /// If it is not certain that a timer fires, the timer is processed again after this time.
 const UNSURE: Duration = Duration::from_secs(1);
 
-/// Reconciles one pipeline.
-pub async fn run(pipeline: &Pipeline, cursor_state: &mut CursorState, ctx: &Context) -> Result<Action, PassError> {
+/// Reconciles one pipeline. Returns how long until the next reconcile without an event.
+pub async fn run(
+    pipeline: &Pipeline,
+    cursor_state: &mut CursorState,
+    with: PassContext<'_>,
+) -> Result<Option<Duration>, PassError> {
+    let PassContext { of, ctx, .. } = with;
     cursor_state.absorb(pipeline);
     if !cursor_state.is_of(ctx.lease.sharding()) {
-        return Ok(Action::await_change());
+        return Ok(None);
     }
     cursor_state.put_shard(&ctx.lease.sharding().id);
-    let Some(log) = pipeline.status.as_ref().and_then(|s| s.log.as_ref()) else { return Ok(Action::await_change()) };
-    let of = &reference(pipeline);
+    let Some(log) = pipeline.status.as_ref().and_then(|s| s.log.as_ref()) else { return Ok(None) };
     let notifications = ctx.deliveries.pipeline_index.notifications_of(&of.uid, &of.namespace, pipeline.labels());
-    let pass = Pass { pipeline, of, log, notifications, ctx };
+    let pass = Pass { pipeline, log, notifications, with };
     let wrong = pass.wrong();
     cursor_state.put_troubles(pass.with_refusals(&wrong));
     match pass.arrange(cursor_state).await? {
         Saved::Done => {}
-        Saved::Stale => return Ok(Action::requeue(SOON)),
-        Saved::Gone => return Ok(Action::await_change()),
+        Saved::Stale => return Ok(Some(SOON)),
+        Saved::Gone => return Ok(None),
     }
     pass.tell_dropped(cursor_state);
     let again = pass.take(cursor_state).await?;
     cursor_state.put_troubles(pass.with_refusals(&wrong));
-    cursor_state.put_pending_targets(of, &pipelines::awaited(pipeline, &ctx.cluster_name), ctx);
-    let due = cursor_state.keep(of, log, ctx).await?;
+    cursor_state.put_pending_targets(&pipelines::awaited(pipeline, &ctx.cluster_name), with);
+    let due = cursor_state.keep(log, with).await?;
     let check = cursor_state.missing.next();
-    Ok(again.into_iter().chain(due).chain(check).min().map_or_else(Action::await_change, Action::requeue))
+    Ok(again.into_iter().chain(due).chain(check).min())
 }
 
 /// What to record for one notification in this reconcile.
@@ -92,17 +94,16 @@ enum Recorded {
 /// One reconcile of one pipeline, with the data that stays the same during it.
 struct Pass<'a> {
     pipeline: &'a Pipeline,
-    of: &'a PipelineRef,
     log: &'a ChangeLog,
     /// The notifications that may apply to it.
     notifications: BTreeMap<String, Applied>,
-    ctx: &'a Context,
+    with: PassContext<'a>,
 }
 
 impl Pass<'_> {
     /// Creates new cursors and persists them before anything is derived. Drops the cursors of deleted notifications.
     async fn arrange(&self, cursor_state: &mut CursorState) -> Result<Saved, PassError> {
-        let Self { of, log, ctx, .. } = self;
+        let (PassContext { of, ctx, .. }, log) = (self.with, self.log);
         let labels = self.pipeline.labels();
         let applying: BTreeMap<_, _> = self
             .notifications
@@ -111,7 +112,7 @@ impl Pass<'_> {
             .collect();
         let unknown = ctx.config.global().in_force.is_none();
         let mut plan = plan::plan(&cursor_state.position.cursors, cursor_state.sight(), unknown, log, &applying);
-        for name in &gone(&plan.suspects, of, cursor_state, ctx).await? {
+        for name in &gone(&plan.suspects, cursor_state, self.with).await? {
             // The notification may exist again since it was found missing.
             if ctx.deliveries.pipeline_index.base(&of.namespace, name, labels).is_none() {
                 plan.cursors.remove(name);
@@ -134,12 +135,12 @@ impl Pass<'_> {
         }
         let begins = plan.cursors != cursor_state.position.cursors;
         let serial = (begins && cursor_state.sight() != Sight::First).then_some(log.serial);
-        cursor_state.begin(of, plan.cursors, serial, ctx).await
+        cursor_state.begin(plan.cursors, serial, self.with).await
     }
 
     /// Returns the problems of the notifications that apply to the pipeline.
     fn wrong(&self) -> Vec<NotReadyNotification> {
-        let Self { pipeline, ctx, .. } = self;
+        let (pipeline, ctx) = (self.pipeline, self.with.ctx);
         let labels = pipeline.labels();
         let applying =
             self.notifications.iter().filter(|(_, n)| n.selects(labels)).map(|(name, n)| (name.clone(), n.clone()));
@@ -159,12 +160,12 @@ impl Pass<'_> {
 
     /// Adds the notifications whose deliveries cannot be recorded. The replica that writes the status of a Notification reads them there.
     fn with_refusals(&self, wrong: &[NotReadyNotification]) -> Vec<NotReadyNotification> {
-        wrong.iter().cloned().chain(self.ctx.refused.of_pipeline(self.of).into_iter().map(refused_entry)).collect()
+        wrong.iter().cloned().chain(self.with.ctx.refused.of_pipeline(self.with.of).into_iter().map(refused_entry)).collect()
     }
 
     /// Derives what to record, one notification after the other. Also returns the notifications for which no retry is allowed yet.
     async fn gather(&self, cursor_state: &CursorState) -> (Vec<Work>, Vec<String>) {
-        let Self { pipeline, of, log, notifications, ctx } = self;
+        let Self { pipeline, log, notifications, with: PassContext { of, ctx, .. } } = self;
         let (mut work, mut held) = (Vec::new(), Vec::new());
         let is_idle = |cursor: &Cursor| cursor.serial >= log.serial && cursor_state.armed(&cursor.notification).is_empty();
         if cursor_state.position.cursors.values().all(is_idle) {
@@ -217,7 +218,7 @@ impl Pass<'_> {
     /// Processes the changes above each cursor: derives, records, advances. Returns how long until there is more to do.
     async fn take(&self, cursor_state: &mut CursorState) -> Result<Option<Duration>, PassError> {
         let is_behind = cursor_state.position.cursors.values().any(|cursor| cursor.serial < self.log.serial);
-        let turn = || cursor_state.share.turn(&self.ctx.pace, &self.of.namespace, Instant::now());
+        let turn = || cursor_state.share.turn(&self.with.ctx.pace, &self.with.of.namespace, Instant::now());
         let (mut left, paid) = match is_behind.then(turn).unwrap_or(Ok((usize::MAX, 0))) {
             Ok(turn) => turn,
             Err(wait) => return Ok(Some(wait)),
@@ -240,13 +241,18 @@ impl Pass<'_> {
             for one in &work {
                 cursor_state.advance(&one.notification, self.log.serial);
             }
-            let _ = cursor_state.save(self.of, None, self.ctx).await;
+            let _ = cursor_state.save(None, self.with).await;
         }
         let cost = flat.iter().map(|lane| lane.deliveries.len()).sum::<usize>() * SMALL_OBJECT;
         if cost > paid {
-            let _ = self.ctx.pace.spend(&self.of.namespace, cost - paid, Instant::now());
+            let _ = self.with.ctx.pace.spend(&self.with.of.namespace, cost - paid, Instant::now());
         }
-        let mut errors = self.ctx.deliveries.record(flat).await.into_iter();
+        let errors = self.with.ctx.deliveries.record(self.with.tenure, flat).await;
+        if errors.iter().flatten().any(|(_, error)| matches!(error, JournalError::NotHeld)) {
+            // What was recorded is found again.
+            return Err(CallError::NotHeld.into());
+        }
+        let mut errors = errors.into_iter();
         for work in work {
             let failed: Vec<_> = errors.by_ref().take(work.tried).collect();
             again = again.into_iter().chain(work.derived.next).min();
@@ -258,7 +264,7 @@ impl Pass<'_> {
         }
         #[cfg(feature = "broken")]
         if crate::broken::is(crate::broken::Wrong::CursorBeforeOutcome) {
-            let _ = cursor_state.save(self.of, None, self.ctx).await;
+            let _ = cursor_state.save(None, self.with).await;
         }
         if held.is_empty() {
             cursor_state.ages.clear();
@@ -277,7 +283,7 @@ impl Pass<'_> {
         if work.iter().all(|w| w.derived.fired_at_end.is_empty()) {
             return Ok(None);
         }
-        let moved = persist::changed_since(&self.ctx.client, self.of, self.log.serial).await?;
+        let moved = persist::changed_since(self.with, self.log.serial).await?;
         let all = work.len();
         work.retain(|w| {
             let fired = &w.derived.fired_at_end;
@@ -327,7 +333,7 @@ impl Pass<'_> {
     /// Reports changes that were dropped from the log before they were processed for a notification. The cursor of the notification skips
     /// them.
     fn tell_dropped(&self, cursor_state: &mut CursorState) {
-        let Self { of, ctx, .. } = self;
+        let PassContext { of, ctx, .. } = self.with;
         let Some(dropped) = self.pipeline.status.as_ref().and_then(|status| status.dropped) else { return };
         for name in cursor_state.misses(dropped.serial) {
             let text = format!(
@@ -341,7 +347,7 @@ impl Pass<'_> {
 
     /// Removes the refusal of a notification, if any.
     fn clear_refusal(&self, name: &str) {
-        let Self { of, ctx, .. } = self;
+        let PassContext { of, ctx, .. } = self.with;
         if ctx.refused.clear(of, name) {
             ctx.deliveries.delivery_index.changed.wake(ObjectName::new(&of.namespace, name));
         }
@@ -349,7 +355,7 @@ impl Pass<'_> {
 
     /// Handles a create that was refused or failed. Only this notification waits.
     fn refuse(&self, name: &str, error: &JournalError) {
-        let of = self.of;
+        let of = self.with.of;
         let detail = error.detail();
         tracing::warn!(pipeline = %of.name, namespace = %of.namespace, notification = %name, error = %detail, "could not record a delivery; retrying, and later changes of this notification wait");
         self.note(name, Refusal { reason: Reason::RecordRefused, refused: error.is_refused(), detail });
@@ -358,7 +364,7 @@ impl Pass<'_> {
     /// The pipeline has the maximum number of timers: only this notification waits. The report has the same backoff as that of a refused
     /// create.
     fn report_timer_limit(&self, name: &str) {
-        let (of, refused) = (self.of, &self.ctx.refused);
+        let (of, refused) = (self.with.of, &self.with.ctx.refused);
         let reason = Reason::TooManyClocks;
         if refused.is_time(of, name) || refused.reason(of, name) != Some(reason) {
             let detail = format!("the pipeline already has {} pending `for` delays, which is the maximum", timers::MOST);
@@ -367,7 +373,7 @@ impl Pass<'_> {
     }
 
     fn note(&self, name: &str, refusal: Refusal) {
-        let Self { of, ctx, .. } = self;
+        let PassContext { of, ctx, .. } = self.with;
         let uid = self.notifications.get(name).map_or("", Applied::uid);
         let noted = ctx.refused.note(of, name, uid, refusal);
         if noted.refused {
@@ -379,7 +385,7 @@ impl Pass<'_> {
 
     /// Lets a held cursor skip the changes that are older than `maxAge`, and reports them. Returns how long until the next retry.
     fn hold(&self, name: &str, cursor_state: &mut CursorState) -> Option<Duration> {
-        let Self { of, ctx, .. } = self;
+        let PassContext { of, ctx, .. } = self.with;
         let notification = self.notifications.get(name)?;
         let max_age = notification.all().map(|n| n.delivery.retry.max_age).max()?;
         let at = cursor_state.position.cursors.get(name)?.serial;

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::Context;
 use super::config::budget::Next;
 use super::config::changed::{All, Changed};
+use super::follow::Key;
 use crate::outbox::Scope;
 use relaybook_api::ObjectName;
 use relaybook_api::values::refs::ConfigMapKey;
@@ -22,48 +23,37 @@ use relaybook_settings::config::{EffectiveNotification, Sending};
 const FOLLOW: Duration = Duration::from_millis(200);
 
 /// Queues everything that a change affects: statuses, pipelines and lanes.
-pub(super) async fn enqueue_affected(ctx: &Context, changed: Changed) {
-    for ObjectName { namespace, name } in changed.statuses {
-        ctx.wake_notification(&namespace, &name);
-    }
-    for ObjectName { namespace, name } in changed.notifications {
-        wake_lanes_of(ctx, &namespace, &name).await;
-        ctx.wake_notification(&namespace, &name);
+pub(super) fn enqueue_affected(ctx: &Context, changed: Changed) {
+    changed.notifications.iter().for_each(|of| wake_lanes_of(ctx, of));
+    for of in changed.statuses.into_iter().chain(changed.notifications) {
+        ctx.wake(Key::Notification(of));
     }
     if let Some(all) = changed.all {
         ctx.wake_pipelines(|_| true);
-        ctx.deliveries.check(if all == All::First { Scope::All } else { Scope::Meanings }).await;
+        ctx.check(if all == All::First { Scope::All } else { Scope::Meanings });
     } else if !changed.names.is_empty() {
         ctx.wake_pipelines(|p| changed.reaches.iter().any(|reach| reach.selects(&p.namespace, &p.labels)));
-        ctx.deliveries.check(Scope::Names(changed.names)).await;
+        ctx.check(Scope::Names(changed.names));
     }
     for (scope, place) in changed.layers {
-        wake_pipeline(ctx, &place, scope).await;
+        wake_notifications_of(ctx, &place.namespace);
+        ctx.wake(Key::Pipeline(place));
+        ctx.check(scope);
     }
 }
 
 /// Queues the pipelines and lanes that depend on a Notification, but not its status.
-pub(super) async fn wake_lanes_of(ctx: &Context, namespace: &str, name: &str) {
+pub(super) fn wake_lanes_of(ctx: &Context, ObjectName { namespace, name }: &ObjectName) {
     for pipeline in ctx.deliveries.pipeline_index.pipelines_in(namespace) {
-        ctx.wake_pipeline(namespace, &pipeline.name);
+        ctx.wake(Key::Pipeline(ObjectName::new(namespace, &pipeline.name)));
     }
-    ctx.deliveries.check(Scope::Notification(namespace.to_owned(), name.to_owned())).await;
-}
-
-async fn wake_pipeline(ctx: &Context, place: &ObjectName, scope: Scope) {
-    ctx.wake_pipeline(&place.namespace, &place.name);
-    wake_notifications_of(ctx, &place.namespace);
-    ctx.deliveries.check(scope).await;
+    ctx.check(Scope::Notification(namespace.clone(), name.clone()));
 }
 
 /// Queues the statuses of the Notifications that can apply to pipelines of this namespace.
 pub(super) fn wake_notifications_of(ctx: &Context, namespace: &str) {
-    for name in ctx.deliveries.pipeline_index.names_in(namespace) {
-        ctx.wake_notification(namespace, &name);
-    }
-    for other in ctx.config.accepting(namespace) {
-        ctx.wake_notification(&other.namespace, &other.name);
-    }
+    let here = ctx.deliveries.pipeline_index.names_in(namespace).into_iter().map(|name| ObjectName::new(namespace, name));
+    here.chain(ctx.config.accepting(namespace)).for_each(|of| ctx.wake(Key::Notification(of)));
 }
 
 /// Watches the ConfigMaps and Secrets that effective notifications refer to, and no others.
@@ -77,14 +67,9 @@ pub(super) fn set_wanted(ctx: &Context) {
     });
 }
 
-/// Follows the Secrets that notifications refer to.
-pub(super) async fn follow_secrets(ctx: Arc<Context>, stop: CancellationToken) -> &'static str {
-    let mut changes = ctx.secrets.secrets().changes();
-    while let Some(secret) = stop.run_until_cancelled(changes.next()).await {
-        enqueue_affected(&ctx, ctx.config.concerned(|notification| refers(notification, &secret))).await;
-    }
-    ctx.secrets.shutdown().await;
-    "the dispatcher's Secret watches"
+/// Queues what a change of a Secret affects.
+pub(super) fn enqueue_affected_by_secret(ctx: &Context, secret: &ObjectName) {
+    enqueue_affected(ctx, ctx.config.concerned(|notification| refers(notification, secret)));
 }
 
 fn refers(notification: &EffectiveNotification, secret: &ObjectName) -> bool {
@@ -93,16 +78,26 @@ fn refers(notification: &EffectiveNotification, secret: &ObjectName) -> bool {
 
 /// Follows the ConfigMaps that notifications refer to.
 pub(super) async fn follow_config_maps(ctx: Arc<Context>, stop: CancellationToken) -> &'static str {
-    let mut names = Box::pin(ctx.config.config_maps.changed.stream());
+    let mut names = Box::pin(ctx.config.config_maps.changes());
     while let Some(Some(config_map)) = stop.run_until_cancelled(names.next()).await {
         let changed = ctx.config.config_map_changed(&config_map);
         if !changed.is_nothing() {
             set_wanted(&ctx);
-            enqueue_affected(&ctx, changed).await;
+            enqueue_affected(&ctx, changed);
         }
     }
     ctx.config.config_maps.shutdown().await;
     "the dispatcher's ConfigMap watches"
+}
+
+/// Passes checks on to the engine, in their order. If its queue is full, they wait in ours, each once. The engine reads the index when it
+/// checks. So a check that waits covers all changes until then.
+pub(super) async fn pass_on_checks(ctx: Arc<Context>, stop: CancellationToken) -> &'static str {
+    let mut checks = Box::pin(ctx.checks.stream());
+    while let Some(Some(scope)) = stop.run_until_cancelled(checks.next()).await {
+        ctx.deliveries.check(scope).await;
+    }
+    "the dispatcher's checks"
 }
 
 /// Compiles layers in the background until shutdown.
@@ -129,7 +124,7 @@ pub(super) async fn compile(ctx: Arc<Context>, stop: CancellationToken) -> &'sta
                 };
                 let (changed, is_compiled) = ctx.config.finish(&namespace, job, outcome);
                 is_due |= is_compiled;
-                enqueue_affected(&ctx, changed).await;
+                enqueue_affected(&ctx, changed);
                 continue;
             }
             Next::Wait(left) => left,

@@ -36,12 +36,13 @@ pub use lane::parked::{Park, Parked};
 use record::LaneKey;
 pub use record::Record;
 use relaybook_api::{DeliverySpec, ObjectName};
+use relaybook_runtime::tenure::Tenure;
 pub use relaybook_settings::config::snapshot::{Applied, Based, EffectiveClusterWide, Layered, Overridden};
 pub use send_gate::index::{PipelineFacts, PipelineIndex};
 pub use send_gate::live_check::gone_notifications;
 pub use store::delivery_index::DeliveryIndex;
 pub use store::figures::Figures;
-use store::journal::New;
+use store::journal::{DEADLINE, New};
 pub use store::journal::{Journal, JournalError};
 pub use test_delivery::{TestSend, Tested, TestsKept};
 pub use work_queue::WorkQueue;
@@ -52,7 +53,7 @@ const QUEUE: usize = 1024;
 const PARALLEL: usize = 64;
 
 /// Which lanes to check again.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// All lanes.
     All,
@@ -160,12 +161,13 @@ impl Deliveries {
     /// deliveries before that index are recorded. A delivery that is already recorded costs no call.
     ///
     /// The engine may send a delivery before it is recorded, so that one write contains its outcome. This call then waits for that write.
-    pub async fn record(&self, lanes: Vec<ToRecord>) -> Vec<Option<(usize, JournalError)>> {
+    /// `tenure`: of the bucket of the pipeline.
+    pub async fn record(&self, tenure: &Tenure, lanes: Vec<ToRecord>) -> Vec<Option<(usize, JournalError)>> {
         let global = self.pipeline_index.source().config_map.map(|of| of.namespace);
         let unknown = lanes.into_iter().map(|lane| self.unknown(lane, global.as_deref()));
         let (places, lanes): (Vec<Vec<_>>, Vec<Vec<_>>) = unknown.map(|lane| lane.into_iter().unzip()).unzip();
         let mut errors: Vec<_> = lanes.iter().map(|_| None).collect();
-        let lane = |(number, lane): (usize, Vec<New>)| async move { (number, self.record_lane(lane).await) };
+        let lane = |(number, lane): (usize, Vec<New>)| async move { (number, self.record_lane(tenure, lane).await) };
         let mut results = Box::pin(stream::iter(lanes.into_iter().enumerate().map(lane)).buffer_unordered(PARALLEL));
         while let Some((lane, (recorded, error))) = results.next().await {
             errors[lane] = error.and_then(|error| Some((*places[lane].get(recorded)?, error)));
@@ -175,7 +177,7 @@ impl Deliveries {
 
     /// Records the deliveries of one lane. Returns how many are recorded, and the error that ended the lane. The first ones are offered to
     /// the engine. Once one is created here, so are the later ones, because the engine does not know it yet.
-    async fn record_lane(&self, lane: Vec<New>) -> (usize, Option<JournalError>) {
+    async fn record_lane(&self, tenure: &Tenure, lane: Vec<New>) -> (usize, Option<JournalError>) {
         let (mut recorded, mut created, mut failed, mut offers) = (0, Vec::new(), None, true);
         for new in lane {
             // One that may be recorded elsewhere may be in progress there.
@@ -184,6 +186,7 @@ impl Deliveries {
             let result = match answer {
                 Answer::Recorded | Answer::Drained => Ok(()),
                 Answer::Failed(error) => Err(error),
+                Answer::Declined if !tenure.allows(DEADLINE) => Err(JournalError::NotHeld),
                 Answer::Declined => {
                     offers = false;
                     self.parts.journal.create(&new, None).await.map(|record| created.push(record))
@@ -236,9 +239,10 @@ impl Deliveries {
         lane.deliveries.into_iter().enumerate().filter_map(|(at, spec)| Some((at, new(spec)?))).collect()
     }
 
-    /// Waits until everything that was recorded before this leadership term is known.
-    pub async fn loaded(&self, term: u64) {
-        let _ = self.loaded.clone().wait_for(|loaded| *loaded >= Some(term)).await;
+    /// Returns the leadership term before which everything that was recorded is known.
+    #[must_use]
+    pub fn loaded(&self) -> watch::Receiver<Option<u64>> {
+        self.loaded.clone()
     }
 
     /// Waits until no request and no write for a pipeline is in progress. It must not be ours any more, so that none is started. Returns `false`

@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use futures::{Stream, stream};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
 use tokio::sync::watch::Receiver;
@@ -25,7 +26,7 @@ pub(crate) struct ConfigMaps {
     /// When this process last saw each ConfigMap change from a known state.
     edits: Arc<Mutex<HashMap<ObjectName, Time>>>,
     /// The ConfigMaps whose state has changed.
-    pub(crate) changed: WorkQueue<ObjectName>,
+    changed: WorkQueue<ObjectName>,
 }
 
 /// The place where a watch stores what it sees. The slot of an unwanted ConfigMap is not in `known`, so a late event does not change any
@@ -101,6 +102,11 @@ impl ConfigMaps {
     #[cfg(test)]
     pub(super) fn see(&self, name: &ObjectName, seen: Seen<ConfigMap>) {
         take(self.known.lock().entry(name.clone()).or_default(), seen);
+    }
+
+    /// Returns the ConfigMaps whose state has changed. If a watch panics, so does the stream.
+    pub(crate) fn changes(&self) -> impl Stream<Item = ObjectName> + Send + 'static {
+        stream::select(self.changed.stream(), stream::once(self.watches.broken()))
     }
 
     /// Ends all watches and joins their tasks.

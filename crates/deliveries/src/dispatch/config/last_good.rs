@@ -14,6 +14,7 @@ use serde_json::json;
 use relaybook_api::global::KEY;
 use relaybook_api::{ABOUT, ObjectName};
 use relaybook_runtime::call::{CallError, call};
+use relaybook_runtime::tenure::{Tenure, write};
 
 /// Reads and writes the copy.
 pub(crate) struct LastGood {
@@ -49,7 +50,7 @@ impl LastGood {
     }
 
     /// Writes a text to the copy, unless the copy has this text, or one for which `same` returns true.
-    pub(crate) async fn keep(&self, text: &str, same: impl Fn(&str) -> bool) -> Result<(), CallError> {
+    pub(crate) async fn keep(&self, tenure: &Tenure, text: &str, same: impl Fn(&str) -> bool) -> Result<(), CallError> {
         let known = self.known.lock().clone();
         let stands = match known {
             Some(stands) => stands,
@@ -70,7 +71,7 @@ impl LastGood {
         });
         let params = PatchParams::apply("relaybook").force();
         let patch = Patch::Apply(&object);
-        call(self.api().patch(&self.place.name, &params, &patch)).await?;
+        write(tenure.into(), self.api().patch(&self.place.name, &params, &patch)).await?;
         self.put(Some(text.to_owned()));
         Ok(())
     }

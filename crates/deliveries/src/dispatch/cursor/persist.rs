@@ -5,16 +5,15 @@ use std::collections::BTreeSet;
 
 use kube::core::DynamicObject;
 use kube::discovery::ApiResource;
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
-use relaybook_api::delivery::PipelineRef;
+use super::state::PassContext;
 use relaybook_api::pipeline::Dispatched;
 use relaybook_api::{Pipeline, version};
 use relaybook_runtime::call::{CallError, call};
 use relaybook_runtime::guarded::{Guarded, Outcome};
 use relaybook_runtime::pace::SMALL_OBJECT;
-use relaybook_runtime::tenure::Unowned;
 
 /// The sizes of a target and of a change in a status, in bytes.
 const TARGET: usize = 500;
@@ -50,20 +49,20 @@ pub fn approximate_bytes(pipeline: &Pipeline) -> usize {
 
 /// Replaces `old` with `new`. `serial`: the serial that the log must still end with, for cursors that start there.
 pub async fn write(
-    client: &Client,
-    pipeline: &PipelineRef,
+    with: PassContext<'_>,
     old: &Value,
     new: &Dispatched,
     serial: Option<i64>,
 ) -> Result<Persisted, CallError> {
+    let PassContext { of: pipeline, tenure, ctx } = with;
     let raw = serde_json::to_value(new)?;
     let mut patch = Guarded::of(Some(&pipeline.uid)).test(["status", "dispatched"], old.clone());
     if let Some(serial) = serial {
         patch = patch.test(["status", "log", "serial"], json!(serial));
     }
-    let api: Api<Pipeline> = Api::namespaced(client.clone(), &pipeline.namespace);
+    let api: Api<Pipeline> = Api::namespaced(ctx.client.clone(), &pipeline.namespace);
     let patch = patch.put(["status", "dispatched"], &raw)?;
-    Ok(match patch.write_status(Unowned::HeldByCaller.into(), &api, &pipeline.name).await? {
+    Ok(match patch.write_status(tenure.into(), &api, &pipeline.name).await? {
         Outcome::Written(stored) => Persisted::Done(Stored { raw, version: version(stored.resource_version().as_deref()) }),
         Outcome::Stale => Persisted::Stale,
         Outcome::Gone => Persisted::Gone,
@@ -72,12 +71,8 @@ pub async fn write(
 
 /// Returns the subjects of the changes above this serial in the API server. `None`: the pipeline is deleted, or its log does not reach this
 /// serial.
-pub async fn changed_since(
-    client: &Client,
-    pipeline: &PipelineRef,
-    serial: i64,
-) -> Result<Option<BTreeSet<String>>, CallError> {
-    let Some(object) = get(client, pipeline).await? else { return Ok(None) };
+pub async fn changed_since(with: PassContext<'_>, serial: i64) -> Result<Option<BTreeSet<String>>, CallError> {
+    let Some(object) = get(with).await? else { return Ok(None) };
     if object.data.pointer("/status/log/serial").and_then(Value::as_i64) < Some(serial) {
         return Ok(None);
     }
@@ -88,8 +83,8 @@ pub async fn changed_since(
 
 /// Reads the current value from the API server, and the serial of the log of the same object. `None`: the pipeline is deleted, or another
 /// one has its name now.
-pub async fn read(client: &Client, pipeline: &PipelineRef) -> Result<Option<(Stored, Option<i64>)>, CallError> {
-    Ok(get(client, pipeline).await?.map(|o| {
+pub async fn read(with: PassContext<'_>) -> Result<Option<(Stored, Option<i64>)>, CallError> {
+    Ok(get(with).await?.map(|o| {
         let raw = o.data.pointer("/status/dispatched").cloned().unwrap_or(Value::Null);
         let serial = o.data.pointer("/status/log/serial").and_then(Value::as_i64);
         (Stored { raw, version: version(o.resource_version().as_deref()) }, serial)
@@ -97,9 +92,9 @@ pub async fn read(client: &Client, pipeline: &PipelineRef) -> Result<Option<(Sto
 }
 
 /// Returns the current object. `None` if it is deleted, or if another one has its name now.
-async fn get(client: &Client, pipeline: &PipelineRef) -> Result<Option<DynamicObject>, CallError> {
+async fn get(PassContext { of: pipeline, ctx, .. }: PassContext<'_>) -> Result<Option<DynamicObject>, CallError> {
     let resource = ApiResource::erase::<Pipeline>(&());
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &pipeline.namespace, &resource);
+    let api: Api<DynamicObject> = Api::namespaced_with(ctx.client.clone(), &pipeline.namespace, &resource);
     let object = call(api.get_opt(&pipeline.name)).await?;
     Ok(object.filter(|o| o.metadata.uid.as_ref() == Some(&pipeline.uid)))
 }

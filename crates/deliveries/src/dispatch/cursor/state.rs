@@ -21,6 +21,8 @@ use relaybook_api::pipeline::{Cursor, Dispatched, NotReadyNotification, RunningT
 use relaybook_api::values::shard::Sharding;
 use relaybook_api::{ChangeLog, Pipeline, Time};
 use relaybook_runtime::call::CallError;
+use relaybook_runtime::leader::Lease;
+use relaybook_runtime::tenure::Tenure;
 use relaybook_telemetry::metrics::{ApiWrite, WriteResult};
 
 /// The delay after a stale copy: the watch is about to deliver the newer one.
@@ -43,12 +45,36 @@ pub enum PassError {
     /// The position could not be read or written.
     #[error("the cursor could not be persisted")]
     Persist(#[from] CallError),
+    /// The status of a Notification could not be written.
+    #[error("could not write a status")]
+    Status(#[source] CallError),
     /// A live read was not possible.
     #[error("could not check whether a notification still exists")]
     Confirm(#[source] CallError),
     /// The API server has the expected value, but does not replace it. Something in the API server rejects the write.
     #[error("the API server rejects the cursor; check for an admission policy on pipelines/status")]
     Refused,
+}
+
+impl PassError {
+    /// Returns why a call has no response.
+    pub(crate) fn call(&self) -> Option<&CallError> {
+        match self {
+            Self::Persist(error) | Self::Status(error) | Self::Confirm(error) => Some(error),
+            Self::Refused => None,
+        }
+    }
+}
+
+/// What work on one pipeline needs.
+#[derive(Clone, Copy)]
+pub struct PassContext<'a> {
+    /// The pipeline.
+    pub of: &'a PipelineRef,
+    /// Proof that its bucket is ours.
+    pub tenure: &'a Tenure,
+    /// What all parts share.
+    pub ctx: &'a Context,
 }
 
 /// By subject: the serial up to which its changes were processed.
@@ -90,14 +116,11 @@ pub struct CursorState {
 }
 
 impl CursorState {
-    /// Creates the initial state of a leadership term: nothing is known yet.
-    pub(crate) fn new(term: u64) -> Self {
-        Self { term, ..Self::default() }
-    }
-
-    /// Returns the state in a later term, if the bucket was ours all the time.
-    pub(crate) fn in_term(self, term: u64) -> Self {
-        Self { term, ..self }
+    /// Returns the state in a later term. If another replica has held the bucket meanwhile, nothing is known yet.
+    pub(crate) fn continued(self, lease: &Lease, pipeline: &Pipeline, term: u64) -> Self {
+        let uid = pipeline.metadata.uid.as_deref().unwrap_or_default();
+        let known = if lease.has_kept(uid, self.term) { self } else { Self::default() };
+        Self { term, ..known }
     }
 
     /// Whether the deliveries of a notification can have been recorded only in these namespaces.
@@ -217,7 +240,7 @@ impl CursorState {
 
     /// Finds out which of the targets whose object is `gone` have pending deliveries. This follows the advance of the cursors, and one write
     /// persists both. Otherwise a target could leave the status before its deliveries are sent.
-    pub(crate) fn put_pending_targets(&mut self, of: &PipelineRef, gone: &[String], ctx: &Context) {
+    pub(crate) fn put_pending_targets(&mut self, gone: &[String], PassContext { of, ctx, .. }: PassContext<'_>) {
         if gone.is_empty() && self.position.pending_targets.is_empty() {
             return;
         }
@@ -234,15 +257,14 @@ impl CursorState {
     /// another place.
     pub(crate) async fn begin(
         &mut self,
-        of: &PipelineRef,
         cursors: BTreeMap<String, Cursor>,
         serial: Option<i64>,
-        ctx: &Context,
+        with: PassContext<'_>,
     ) -> Result<Saved, PassError> {
         let before = (self.position.cursors.clone(), self.position.armed.clone());
         self.position.put_cursors(cursors.clone());
         self.moved();
-        let saved = self.save(of, serial, ctx).await;
+        let saved = self.save(serial, with).await;
         if !matches!(saved, Ok(Saved::Done)) && self.position.cursors == cursors {
             (self.position.cursors, self.position.armed) = before;
         }
@@ -282,7 +304,7 @@ impl CursorState {
     }
 
     /// Merges the deliveries that were sent since the last call. Only subjects that the pipeline still has are kept.
-    pub(crate) fn gather(&mut self, of: &PipelineRef, ctx: &Context) {
+    pub(crate) fn gather(&mut self, PassContext { of, ctx, .. }: PassContext<'_>) {
         let sent = ctx.deliveries.delivery_index.take_sent(&of.uid);
         if sent.is_empty() {
             return;
@@ -303,31 +325,27 @@ impl CursorState {
     }
 
     /// Persists changes if the write is due. Otherwise returns how long the write can wait.
-    pub(crate) async fn keep(
-        &mut self,
-        of: &PipelineRef,
-        log: &ChangeLog,
-        ctx: &Context,
-    ) -> Result<Option<Duration>, PassError> {
-        self.gather(of, ctx);
+    pub(crate) async fn keep(&mut self, log: &ChangeLog, with: PassContext<'_>) -> Result<Option<Duration>, PassError> {
+        self.gather(with);
         let is_crowded = || is_crowded(log, self.passed, self.position.lowest());
         let Some(due) = self.dirty.due(self.persisted, is_crowded) else { return Ok(None) };
         let left = due.saturating_duration_since(Instant::now());
         if !left.is_zero() {
             return Ok(Some(left));
         }
-        let saved = self.save(of, None, ctx).await?;
+        let saved = self.save(None, with).await?;
         Ok((saved == Saved::Stale).then_some(SOON))
     }
 
     /// Persists the whole position. `serial`: the serial that the log must still end with.
-    pub(crate) async fn save(&mut self, of: &PipelineRef, serial: Option<i64>, ctx: &Context) -> Result<Saved, PassError> {
+    pub(crate) async fn save(&mut self, serial: Option<i64>, with: PassContext<'_>) -> Result<Saved, PassError> {
+        let PassContext { of, ctx, .. } = with;
         let newest = ctx.deliveries.delivery_index.newest(&of.uid);
         self.position.note_recorded(newest, self.first.filter(|_| self.stored.raw.is_null()));
         let new = Dispatched::from(&self.position);
         let _ = ctx.pace.spend(&of.namespace, self.bytes, Instant::now());
         let count = |result| ctx.metrics.api_write(ApiWrite::Dispatched, result);
-        match persist::write(&ctx.client, of, &self.stored.raw, &new, serial).await {
+        match persist::write(with, &self.stored.raw, &new, serial).await {
             Ok(Persisted::Done(stored)) => {
                 count(WriteResult::Ok);
                 self.is_stored(stored);
@@ -340,12 +358,13 @@ impl CursorState {
             }
             Ok(Persisted::Stale) => {
                 count(WriteResult::Conflict);
-                self.reread(of, &new, serial, ctx).await
+                self.reread(&new, serial, with).await
             }
+            Err(CallError::NotHeld) => Err(CallError::NotHeld.into()),
             Err(error) => {
                 count(WriteResult::Error);
                 // The write may have succeeded. Nothing else is written before this is known.
-                match self.reread(of, &new, serial, ctx).await {
+                match self.reread(&new, serial, with).await {
                     Ok(Saved::Done) => Ok(Saved::Done),
                     Ok(_) | Err(PassError::Refused) => Err(error.into()),
                     Err(other) => Err(other),
@@ -361,14 +380,8 @@ impl CursorState {
 
     /// Reads the value from the API server after an unexpected result, because that value counts. If it is our own write, only the response
     /// was lost.
-    async fn reread(
-        &mut self,
-        of: &PipelineRef,
-        ours: &Dispatched,
-        serial: Option<i64>,
-        ctx: &Context,
-    ) -> Result<Saved, PassError> {
-        let Some((stored, log)) = persist::read(&ctx.client, of).await? else { return Ok(Saved::Gone) };
+    async fn reread(&mut self, ours: &Dispatched, serial: Option<i64>, with: PassContext<'_>) -> Result<Saved, PassError> {
+        let Some((stored, log)) = persist::read(with).await? else { return Ok(Saved::Gone) };
         if serde_json::to_value(ours).is_ok_and(|ours| ours == stored.raw) {
             self.is_stored(stored);
             return Ok(Saved::Done);

@@ -10,17 +10,17 @@ use std::time::Duration;
 
 use futures::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::runtime::watcher::Event;
+use kube::runtime::watcher::{self, Event};
 use kube::{Api, ResourceExt as _};
-use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::{Listed, Watched};
+use crate::dispatch::Context;
 use crate::dispatch::config::last_good::LastGood;
-use crate::dispatch::context::{CALL, Context};
 use crate::dispatch::wake;
 use relaybook_api::global::KEY;
+use relaybook_runtime::call::DEADLINE;
+use relaybook_runtime::tenure::Tenure;
 use relaybook_runtime::watch::{is_forbidden, watch_one_by_term};
 use relaybook_settings::config::{Edited, Global};
 use relaybook_settings::manifests::global::parse;
@@ -32,50 +32,19 @@ const LISTED: usize = 3;
 /// If the copy could not be written, the write is retried after this time.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// Identifies this watch among the watches that a leadership term waits for.
-pub(crate) const WATCHED: Watched = (None, "the global configuration");
-
-/// Watches the ConfigMap. `listed` receives a message after each list, even if the list was forbidden. Without that permission, everything
-/// else still works.
-pub(crate) async fn watch(ctx: Arc<Context>, listed: mpsc::Sender<Listed>, stop: CancellationToken) -> &'static str {
+/// Watches the ConfigMap. A list counts as complete even if it was forbidden. Without that permission, everything else still works.
+pub(crate) async fn watch(ctx: Arc<Context>, stop: CancellationToken) -> &'static str {
     let of = ctx.config.global_map.clone();
     let api = Api::namespaced(ctx.client.clone(), &of.namespace);
     let (term, mut events) = watch_one_by_term::<ConfigMap>(api, &of.name, ctx.lease.term_numbers());
-    let mut follower = Follower { last_good: LastGood::new(ctx.client.clone(), &of), unsaved: None, reported: None, ctx };
-    let mut found = None;
+    let last_good = LastGood::new(ctx.client.clone(), &of);
+    let mut follower = Follower { ctx, last_good, found: None, unsaved: None, reported: None };
     while let Some(event) = stop.run_until_cancelled(next(&mut events, follower.unsaved.is_some())).await {
-        let Some(event) = event else {
-            follower.save().await;
-            continue;
-        };
-        let Some(event) = event else { break };
-        let is_listed = match event {
-            Ok(Event::Init) => {
-                found = None;
-                false
-            }
-            Ok(Event::InitApply(object)) => {
-                found = Some(object);
-                false
-            }
-            Ok(Event::InitDone) => {
-                follower.last_good.forget();
-                follower.take(Ok(found.take().as_ref())).await;
-                true
-            }
-            Ok(Event::Apply(object)) => {
-                follower.take(Ok(Some(&object))).await;
-                false
-            }
-            Ok(Event::Delete(_)) => {
-                follower.take(Ok(None)).await;
-                false
-            }
-            Err(error) => follower.failed(&error).await,
-        };
-        if is_listed {
-            // During shutdown, the receiver may be closed already.
-            let _ = listed.send((WATCHED, term.number())).await;
+        match event {
+            Some(Some(event)) => follower.absorb(event, term.number()).await,
+            Some(None) => break,
+            // The write of the copy is retried.
+            None => {}
         }
         follower.save().await;
     }
@@ -91,6 +60,8 @@ async fn next<E>(events: &mut (impl Stream<Item = E> + Unpin), due: bool) -> Opt
 struct Follower {
     ctx: Arc<Context>,
     last_good: LastGood,
+    /// The ConfigMap in the list in progress.
+    found: Option<ConfigMap>,
     /// The text in force, if it is not saved yet.
     unsaved: Option<String>,
     /// The problem that was last reported.
@@ -98,16 +69,35 @@ struct Follower {
 }
 
 impl Follower {
-    /// Handles an error of the watch. Returns `true` if Relaybook is not allowed to read the ConfigMap.
-    async fn failed(&mut self, error: &kube::runtime::watcher::Error) -> bool {
-        self.ctx.metrics.watch_error(Watch::GlobalConfig);
-        let is_forbidden = is_forbidden(error);
-        if is_forbidden {
-            let namespace = &self.ctx.config.global_map.namespace;
-            let needed = format!("it cannot be read; Relaybook needs get, list and watch on configmaps in {namespace}");
-            self.take(Err(needed)).await;
+    /// Takes an event of the watch, whose list was started in this leadership term.
+    async fn absorb(&mut self, event: watcher::Result<Event<ConfigMap>>, term: u64) {
+        let is_listed = match &event {
+            Ok(event) => matches!(event, Event::InitDone),
+            Err(error) => is_forbidden(error),
+        };
+        match event {
+            Ok(Event::Init) => self.found = None,
+            Ok(Event::InitApply(object)) => self.found = Some(object),
+            Ok(Event::InitDone) => {
+                self.last_good.forget();
+                let found = self.found.take();
+                self.take(Ok(found.as_ref())).await;
+            }
+            Ok(Event::Apply(object)) => self.take(Ok(Some(&object))).await,
+            Ok(Event::Delete(_)) => self.take(Ok(None)).await,
+            Err(_) => {
+                self.ctx.metrics.watch_error(Watch::GlobalConfig);
+                if is_listed {
+                    let namespace = &self.ctx.config.global_map.namespace;
+                    let needed =
+                        format!("it cannot be read; Relaybook needs get, list and watch on configmaps in {namespace}");
+                    self.take(Err(needed)).await;
+                }
+            }
         }
-        is_forbidden
+        if is_listed {
+            self.ctx.global_listed.send_replace(Some(term));
+        }
     }
 
     /// Applies the current ConfigMap (`None`: it does not exist), or the reason why it cannot be read.
@@ -135,7 +125,7 @@ impl Follower {
         self.report(before.problem.as_deref());
         for changed in all.into_iter().filter(|changed| !changed.is_nothing()) {
             wake::set_wanted(&self.ctx);
-            wake::enqueue_affected(&self.ctx, changed).await;
+            wake::enqueue_affected(&self.ctx, changed);
         }
     }
 
@@ -159,15 +149,16 @@ impl Follower {
     /// Saves the configuration in force for the next start, unless the saved copy has the same meaning.
     async fn save(&mut self) {
         let ctx = &self.ctx;
-        if !ctx.lease.owns_common() {
+        let Some(tenure) = Tenure::begin(&ctx.lease, None, &ctx.stop) else {
             // If this replica has to save it later, that term starts with a new list.
             self.unsaved = None;
-        }
-        let Some(text) = self.unsaved.as_deref().filter(|_| ctx.lease.allows(CALL)) else { return };
+            return;
+        };
+        let Some(text) = self.unsaved.as_deref().filter(|_| tenure.allows(DEADLINE)) else { return };
         let (namespace, now) = (&ctx.config.global_map.namespace, ctx.config.global().global());
         let unchanged = Edited::Names(BTreeSet::new());
         let is_same = |saved: &str| parse(saved, namespace).is_ok_and(|saved| saved.edited(&now) == unchanged);
-        match self.last_good.keep(text, is_same).await {
+        match self.last_good.keep(&tenure, text, is_same).await {
             Ok(()) => self.unsaved = None,
             Err(error) => {
                 let copy = self.last_good.place();

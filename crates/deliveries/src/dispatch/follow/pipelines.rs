@@ -1,13 +1,12 @@
 //! Pipelines from the dispatcher's watch. The facts that deliveries need are put into the pipeline index.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
 
 use kube::ResourceExt as _;
-use kube::runtime::watcher::Event;
 
-use super::Followed;
+use super::{Followed, Key};
 use crate::dispatch::Context;
+use crate::dispatch::cursor::state::CursorState;
 use crate::dispatch::derive::subjects::Subjects;
 use crate::dispatch::status::refused::REASONS;
 use crate::dispatch::wake;
@@ -18,68 +17,52 @@ use relaybook_api::delivery::{PipelineRef, Reason};
 use relaybook_api::pipeline::target::{TargetInfo, subjects, targets as targets_of_spec, targets_of};
 use relaybook_api::pipeline::{Settled, TargetStatus};
 use relaybook_api::values::refs::ClusterRef;
-use relaybook_api::{Change, LogSubject, Pipeline};
+use relaybook_api::{Change, LogSubject, ObjectName, Pipeline};
 use relaybook_core::meaning::transitions;
 use relaybook_settings::render::names_commit;
-use relaybook_telemetry::metrics::Watch;
 
 impl Followed for Pipeline {
-    const WHAT: &'static str = "pipelines";
-    const WATCH: Watch = Watch::Pipelines;
+    type Memory = CursorState;
 
-    async fn absorb(ctx: &Context, event: &Event<Self>) {
-        match event {
-            Event::Apply(p) | Event::InitApply(p) => {
-                let uid = p.uid().unwrap_or_default();
-                ctx.lease.assign_pipeline(p);
-                let mut facts = facts(p, &ctx.cluster_name);
-                facts.layer_namespace.take_if(|_| !ctx.config.cross_namespace_refs);
-                let namespace = facts.namespace.clone();
-                ctx.deliveries.pipeline_index.put_cursors(&uid, cursors(p));
-                ctx.deliveries.pipeline_index.put_history(&uid, history(p, &ctx.cluster_name));
-                let layers = ctx.config.put_pipeline(p, &facts);
-                let have_changed = layers.is_some();
-                if let Some(scope) = layers {
-                    // During a list, the watches are updated only once, at its end.
-                    if matches!(event, Event::Apply(_)) {
-                        wake::set_wanted(ctx);
-                    }
-                    ctx.deliveries.check(scope).await;
-                }
-                if ctx.deliveries.pipeline_index.put_pipeline(&uid, facts) || have_changed {
-                    changed(ctx, uid, &namespace).await;
-                }
-            }
-            Event::Delete(p) => remove(ctx, p.uid().unwrap_or_default(), &p.namespace().unwrap_or_default()).await,
-            Event::Init | Event::InitDone => {}
-        }
+    fn key(of: ObjectName) -> Key {
+        Key::Pipeline(of)
     }
 
-    async fn sweep(ctx: &Context, namespace: Option<&str>, there: &[Arc<Self>]) {
-        let there: BTreeSet<_> = there.iter().filter_map(|p| p.uid()).collect();
-        for (uid, facts) in ctx.deliveries.pipeline_index.pipelines_but(|uid| there.contains(uid)) {
-            if namespace.is_none_or(|n| n == facts.namespace) {
-                remove(ctx, uid, &facts.namespace).await;
-            }
+    fn put(&self, ctx: &Context) -> bool {
+        let uid = self.uid().unwrap_or_default();
+        ctx.lease.assign_pipeline(self);
+        let mut facts = facts(self, &ctx.cluster_name);
+        facts.layer_namespace.take_if(|_| !ctx.config.cross_namespace_refs);
+        let namespace = facts.namespace.clone();
+        let index = &ctx.deliveries.pipeline_index;
+        index.put_cursors(&uid, cursors(self));
+        index.put_history(&uid, history(self, &ctx.cluster_name));
+        let layers = ctx.config.put_pipeline(self, &facts);
+        let have_changed = layers.is_some();
+        if let Some(scope) = layers {
+            ctx.check(scope);
         }
-        wake::set_wanted(ctx);
+        if index.put_pipeline(&uid, facts) || have_changed {
+            changed(ctx, uid, &namespace);
+        }
+        have_changed
+    }
+
+    fn remove(&self, ctx: &Context) -> bool {
+        let uid = self.uid().unwrap_or_default();
+        ctx.refused.forget(&uid);
+        ctx.lease.deleted(&uid);
+        let layered = ctx.config.remove_pipeline(&uid);
+        let was_known = ctx.deliveries.pipeline_index.remove_pipeline(&uid);
+        if was_known {
+            changed(ctx, uid, &self.namespace().unwrap_or_default());
+        }
+        layered && was_known
     }
 }
 
-async fn remove(ctx: &Context, uid: String, namespace: &str) {
-    ctx.forget(&uid);
-    ctx.lease.deleted(&uid);
-    let layered = ctx.config.remove_pipeline(&uid);
-    if ctx.deliveries.pipeline_index.remove_pipeline(&uid) {
-        if layered {
-            wake::set_wanted(ctx);
-        }
-        changed(ctx, uid, namespace).await;
-    }
-}
-
-async fn changed(ctx: &Context, uid: String, namespace: &str) {
-    ctx.deliveries.check(Scope::Pipeline(uid)).await;
+fn changed(ctx: &Context, uid: String, namespace: &str) {
+    ctx.check(Scope::Pipeline(uid));
     wake::wake_notifications_of(ctx, namespace);
 }
 

@@ -5,9 +5,8 @@
 //! written every five seconds.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use kube::runtime::controller::Action;
 use kube::{Client, Resource as _, ResourceExt as _};
 use url::Url;
 
@@ -25,11 +24,19 @@ use relaybook_egress::{NotSent, not_sent};
 use relaybook_runtime::call::CallError;
 use relaybook_runtime::report;
 use relaybook_runtime::report::events::Events;
+use relaybook_runtime::tenure::Tenure;
 use relaybook_settings::config::{Destination, EffectiveNotification, PipelineSelector};
 use relaybook_telemetry::Metrics;
 
-/// Updates the status of one notification. Figures are not written at once, unless this is the last write (`last_time`).
-pub(crate) async fn write(notification: &Notification, ctx: &Context, last_time: bool) -> Result<Action, CallError> {
+/// Updates the status of one notification. Figures are not written at once, unless this is the last write (`last_time`). Returns how long the
+/// next write can wait.
+pub(crate) async fn write(
+    notification: &Notification,
+    last: &mut Last,
+    tenure: &Tenure,
+    ctx: &Context,
+    last_time: bool,
+) -> Result<Option<Duration>, CallError> {
     let ObjectName { namespace, name } = ObjectName::of(notification);
     let others = notification.spec.pipeline_namespaces.as_deref().unwrap_or_default();
     let mut pipelines = ctx.deliveries.pipeline_index.pipelines_in(&namespace);
@@ -38,37 +45,34 @@ pub(crate) async fn write(notification: &Notification, ctx: &Context, last_time:
     let selector = PipelineSelector::parse(notification.spec.pipeline_selector.as_ref());
     pipelines.retain(|p| selector.as_ref().is_ok_and(|s| s.selects(&p.labels)));
     let Some((based, targets)) = ctx.deliveries.pipeline_index.applied(&namespace, &name, &pipelines) else {
-        return Ok(Action::await_change());
+        return Ok(None);
     };
     // Prefer the result over a cluster-wide notification, unless only the result without one applies to targets.
     let unchanged = based.all().find(|n| targets.iter().any(|(target, _)| Arc::ptr_eq(target, n)));
-    let Some(effective) = unchanged.or_else(|| based.all().next()) else { return Ok(Action::await_change()) };
+    let Some(effective) = unchanged.or_else(|| based.all().next()) else { return Ok(None) };
     // The watch of the ConfigMap reports it soon, and then the status is computed again.
     if effective.sending.as_ref().is_err_and(relaybook_settings::config::Problem::is_unknown) {
-        return Ok(Action::await_change());
+        return Ok(None);
     }
-    let uid = notification.uid().unwrap_or_default();
-    let mut last = ctx.written.last(notification);
+    last.absorb(notification);
     let applies_unchanged = targets.is_empty() || unchanged.is_some();
     let applied = AppliesTo { pipelines: &pipelines, in_namespace, targets: &targets, applies_unchanged };
     let new = compute(ctx, notification, effective, &applied, &last.status);
     if new == last.status {
         last.stale_since = None;
-        ctx.written.put(&uid, last);
-        return Ok(Action::await_change());
+        return Ok(None);
     }
     let since = *last.stale_since.get_or_insert_with(Instant::now);
     let left = last.left(&new, since, Instant::now());
     if !left.is_zero() && !last_time && !figures::urgent(&last.status, &new) {
-        ctx.written.put(&uid, last);
-        return Ok(Action::requeue(left));
+        return Ok(Some(left));
     }
-    let version = store(&ctx.client, &ctx.metrics, &ctx.events, notification, &last.status, &new).await?;
+    let version = store((&ctx.client, &ctx.metrics, &ctx.events), tenure, notification, (&last.status, &new)).await?;
     if let Some(version) = version {
         let version = relaybook_api::version(Some(&version));
-        ctx.written.put(&uid, Last { version, status: new, stale_since: None, written: Some(Instant::now()) });
+        *last = Last { version, status: new, stale_since: None, written: Some(Instant::now()) };
     }
-    Ok(Action::await_change())
+    Ok(None)
 }
 
 /// Returns why nothing could be sent with the Secrets and to the address of a notification. A Secret that has not been read yet is no reason:
@@ -195,14 +199,12 @@ fn edited(ctx: &Context, targets: &[OfTarget], effective: &EffectiveNotification
 /// Writes a status, and Events about its difference from the old one. Returns the new version of the object. Without a new version nothing is
 /// stored, and there is no Event: the status is computed again, and the Event would be repeated, or would not be true any more.
 async fn store(
-    client: &Client,
-    metrics: &Metrics,
-    events: &Events,
+    (client, metrics, events): (&Client, &Metrics, &Events),
+    tenure: &Tenure,
     notification: &Notification,
-    old: &NotificationStatus,
-    new: &NotificationStatus,
+    (old, new): (&NotificationStatus, &NotificationStatus),
 ) -> Result<Option<String>, CallError> {
-    let version = report::status::write(client, metrics, notification, new).await?;
+    let version = report::status::write(client, metrics, tenure, notification, new).await?;
     if version.is_some() {
         say(events, notification, old, new);
     }
@@ -231,6 +233,7 @@ mod tests {
 
     use super::*;
     use relaybook_api::conditions::{ConditionStatus, READY, set};
+    use relaybook_runtime::leader::Lease;
     use relaybook_runtime::report::events::events;
 
     /// Returns a client, and the reasons of the Events that it has written. The API server answers each write of a status in the same way.
@@ -266,7 +269,7 @@ mod tests {
         let failure = |code: u16, reason: &str| {
             (code, json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": code}))
         };
-        let old = NotificationStatus::default();
+        let (lease, old) = (Lease::held(Duration::from_mins(1)), NotificationStatus::default());
         let mut new = old.clone();
         set(
             &mut new.conditions,
@@ -284,8 +287,9 @@ mod tests {
             (failure(422, "Invalid"), None, vec![]),
         ] {
             let (client, written) = api_server(code, answer);
+            let tenure = Tenure::begin(&lease, Some("n1"), &CancellationToken::new()).unwrap();
             let (events, write_events) = events(client.clone(), Metrics::new(), CancellationToken::new());
-            let stored = store(&client, &Metrics::new(), &events, &notification(), &old, &new).await.unwrap();
+            let stored = store((&client, &Metrics::new(), &events), &tenure, &notification(), (&old, &new)).await.unwrap();
             drop(events);
             write_events.await;
             assert_eq!((stored.as_deref(), &*written.lock()), (version, &reasons), "{code}");

@@ -1,13 +1,10 @@
-//! The last written `Notification.status` of each notification, and when the next write is due.
+//! The last written `Notification.status` of a notification, and when the next write is due.
 //!
 //! In: the desired status. Out: how long its write can still wait. Figures change continuously, and the wait keeps the number of writes
 //! low.
 
 use std::time::{Duration, Instant};
 
-use kube::ResourceExt as _;
-
-use crate::dispatch::by_uid::ByUid;
 use relaybook_api::conditions::Condition;
 use relaybook_api::{Notification, NotificationStatus};
 
@@ -16,10 +13,6 @@ const WRITE_AFTER: Duration = Duration::from_secs(1);
 /// The minimum interval while only figures change, and change continuously. With many notifications, more writes would be a noticeable part
 /// of the cost.
 const WRITE_EVERY: Duration = Duration::from_secs(5);
-
-/// The last written status of each notification, and when it was first out of date. An outdated copy from the watch does not replace it.
-#[derive(Debug, Default)]
-pub(crate) struct Written(ByUid<Last>);
 
 /// The status that was last written, or read.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +24,14 @@ pub(crate) struct Last {
 }
 
 impl Last {
+    /// Takes the status of an object from the watch, unless it is older than the last write.
+    pub(crate) fn absorb(&mut self, notification: &Notification) {
+        let version = relaybook_api::version(notification.metadata.resource_version.as_deref());
+        if version >= self.version {
+            (self.version, self.status) = (version, notification.status.clone().unwrap_or_default());
+        }
+    }
+
     /// Returns how long the write of `new` can still wait, if the first difference appeared at `since`.
     pub(crate) fn left(&self, new: &NotificationStatus, since: Instant, now: Instant) -> Duration {
         let soon = since + WRITE_AFTER;
@@ -42,31 +43,6 @@ impl Last {
         let only_figures = said(&self.status) == said(new);
         let due = self.written.filter(|_| only_figures).map_or(soon, |at| soon.max(at + WRITE_EVERY));
         due.saturating_duration_since(now)
-    }
-}
-
-impl Written {
-    pub(crate) fn last(&self, notification: &Notification) -> Last {
-        let uid = notification.uid().unwrap_or_default();
-        let known = self.0.get(&uid).unwrap_or_default();
-        let version = relaybook_api::version(notification.metadata.resource_version.as_deref());
-        if version < known.version {
-            return known;
-        }
-        Last { version, status: notification.status.clone().unwrap_or_default(), ..known }
-    }
-
-    pub(crate) fn put(&self, uid: &str, last: Last) {
-        self.0.put(uid, last);
-    }
-
-    /// Drops the entries of deleted notifications. Returns the number of remaining entries.
-    pub(crate) fn tidy(&self, is_there: impl Fn(&str) -> bool) -> usize {
-        self.0.tidy(is_there)
-    }
-
-    pub(crate) fn forget(&self, uid: &str) {
-        self.0.take(uid);
     }
 }
 

@@ -14,11 +14,14 @@ use kube::{Api, ResourceExt as _};
 
 use self::sample::{Of, Sample};
 use super::Context;
+use super::follow::Key;
 use crate::outbox::{Applied, JournalError, PipelineFacts, Record, Tested};
 use book::Begun;
 use relaybook_api::notification::{LastTest, TEST, TestRequest, TestResult};
 use relaybook_api::values::names::hash;
 use relaybook_api::{DeliverySpec, DeliveryStatus, Notification, ObjectName, Outcome, Pipeline, Time, now};
+use relaybook_runtime::call::DEADLINE;
+use relaybook_runtime::tenure::Tenure;
 use relaybook_settings::config::{EffectiveNotification, Marking, PipelineSelector, Problem};
 
 /// A request that is older is refused.
@@ -81,7 +84,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.ctx.tests.ended(&self.uid, &self.id, self.result.take());
-        self.ctx.wake_notification(&self.name.namespace, &self.name.name);
+        self.ctx.wake(Key::Notification(self.name.clone()));
     }
 }
 
@@ -94,8 +97,8 @@ async fn result_of(notification: &Notification, id: &str, ctx: &Context) -> Opti
     };
     // A handed over bucket waits for what holds it, so this wait does not.
     compiled(notification, &request, ctx).await;
-    let busy = ctx.lease.begin(&notification.uid().unwrap_or_default())?;
-    let is_long = tokio::time::timeout(LEASE, ctx.lease.wait_with(&busy, WHOLE)).await;
+    let tenure = Tenure::begin(&ctx.lease, Some(&notification.uid().unwrap_or_default()), &ctx.stop)?;
+    let is_long = tokio::time::timeout(LEASE, tenure.wait(WHOLE)).await;
     if !is_long.unwrap_or(false) {
         return None;
     }
@@ -236,7 +239,7 @@ async fn search(
     let applying = |facts: Arc<PipelineFacts>| applied(&name, &facts, ctx).map(|applied| (facts, applied));
     for (facts, applied) in candidates(notification, request, ctx)?.into_iter().filter_map(applying).take(PIPELINES) {
         let api: Api<Pipeline> = Api::namespaced(ctx.client.clone(), &facts.namespace);
-        let read = tokio::time::timeout(super::context::CALL, api.get_opt(&facts.name)).await;
+        let read = tokio::time::timeout(DEADLINE, api.get_opt(&facts.name)).await;
         let pipeline = match read {
             Ok(Ok(Some(pipeline))) if pipeline.uid().as_deref() == Some(&facts.uid) => pipeline,
             Ok(Ok(_)) => continue,

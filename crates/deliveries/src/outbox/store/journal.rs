@@ -47,6 +47,9 @@ pub enum JournalError {
     /// Everything else: unreachable, overloaded, broken.
     #[error("the API server is unreachable")]
     Unavailable(#[source] kube::Error),
+    /// The write was not made: the membership is too short for it, another term has begun, or the process stops.
+    #[error("this replica may not write now: its Lease is too short, has another term, or the process stops")]
+    NotHeld,
     /// The name is taken by another transition.
     #[error("a Delivery named {0} exists with other content")]
     Taken(String),
@@ -80,7 +83,7 @@ impl JournalError {
         match self {
             Self::Refused(_) | Self::Taken(_) => true,
             Self::OutcomePending { is_refused, .. } => *is_refused,
-            Self::Timeout | Self::Unavailable(_) | Self::StatusDropped => false,
+            Self::Timeout | Self::Unavailable(_) | Self::NotHeld | Self::StatusDropped => false,
         }
     }
 }

@@ -12,6 +12,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::outbox::engine::effect::{Done, Effect, Input};
@@ -30,6 +31,7 @@ use relaybook_api::{ObjectName, Outcome};
 use relaybook_core::leader::bucket::Buckets;
 use relaybook_egress::{Attempt, AttemptResult};
 use relaybook_runtime::leader::Lease;
+use relaybook_runtime::tenure::Tenure;
 use relaybook_settings::config::EffectiveNotification;
 
 /// Longest time that an answer needs.
@@ -175,6 +177,12 @@ fn to_record(check_elsewhere: bool) -> Vec<ToRecord> {
     vec![ToRecord { deliveries: vec![spec(1)], check_elsewhere }]
 }
 
+/// Records one delivery. Returns the errors.
+async fn recorded(deliveries: &Deliveries, check_elsewhere: bool) -> Vec<Option<(usize, JournalError)>> {
+    let tenure = Tenure::begin(&Lease::held(6 * LONG), Some("p1"), &CancellationToken::new()).unwrap();
+    deliveries.record(&tenure, to_record(check_elsewhere)).await
+}
+
 /// Waits for the next command, which must be an offer, and answers it.
 async fn answer_offer(commands: &mut mpsc::Receiver<Message>, decide: impl FnOnce(New) -> Option<Answer>) {
     match commands.recv().await {
@@ -209,7 +217,7 @@ async fn only_the_engine_decides_about_an_offer_while_the_api_server_refuses_rec
     assert!(!parts.journal.health().is_accepting("team-a", "deploys"));
     let (deliveries, mut commands) = deliveries(&parts);
     let engine = answer_offer(&mut commands, |_| Some(Answer::Recorded));
-    let (errors, ()) = tokio::join!(deliveries.record(to_record(false)), engine);
+    let (errors, ()) = tokio::join!(recorded(&deliveries, false), engine);
     assert!(errors.iter().all(Option::is_none), "{errors:?}");
     assert_eq!(api.creates(), 0, "the engine is the one writer");
 }
@@ -234,7 +242,7 @@ async fn beyond_the_limit_of_unrecorded_deliveries_the_next_one_is_recorded_firs
     (0..MOST).for_each(|n| leader.engine.unrecorded.add(other(n), Instant::now() + DIRECT, Ticket(0)));
     let (deliveries, mut commands) = deliveries(&leader.parts);
     let answers = answer_offer(&mut commands, |new| leader.offer(new));
-    let recorded = timeout(LONG, future::join(deliveries.record(to_record(false)), answers)).await;
+    let recorded = timeout(LONG, future::join(recorded(&deliveries, false), answers)).await;
     let (errors, ()) = recorded.expect("an answer to the offer");
     assert!(errors.iter().all(Option::is_none), "{errors:?}");
     assert_eq!(api.creates(), 1);
@@ -301,7 +309,7 @@ async fn an_edit_of_the_url_during_a_direct_attempt_makes_no_second_record() {
 
     leader.parts.pipeline_index.put_layers("p1", layer_of("team-a"));
     let answers = answer_offer(&mut commands, |new| leader.offer(new));
-    let (errors, ()) = tokio::join!(deliveries.record(to_record(true)), answers);
+    let (errors, ()) = tokio::join!(recorded(&deliveries, true), answers);
     assert!(matches!(errors[0], Some((0, JournalError::OutcomePending { .. }))), "{errors:?}");
     assert_eq!(api.creates(), 0, "nobody else records it");
 }
@@ -321,32 +329,4 @@ async fn a_delivery_that_relaybook_did_not_record_leaves_its_lane_when_its_pipel
     index.put_history("p2", Some(History { is_dispatched: true, ..History::default() }));
     leader.seen(Record { version: "2".into(), ..foreign.clone() }, now);
     assert!(leader.engine.lanes.find(&foreign.id).is_none(), "it is not sent");
-}
-
-#[tokio::test]
-async fn zz_measure() {
-    let mut leader = Leader::new(&ApiServer::default()).await;
-    let index = &leader.parts.pipeline_index;
-    index.put_history(
-        "p1",
-        Some(History { is_dispatched: true, recorded: Some(relaybook_api::now()), serial: 1_000_000, ..History::default() }),
-    );
-    leader.engine = Engine::new(16, vec![None], fastrand::Rng::with_seed(1));
-    let now = Now::read();
-    leader.on(Input::Watched(0, crate::outbox::store::journal::Event::ListBegins), now);
-    let begun = Instant::now();
-    for n in 0..100_000_i64 {
-        let mut r = record(n + 1);
-        {
-            let spec = Arc::make_mut(&mut r.spec);
-            spec.subject.name = format!("prod/in-cluster/{n}");
-            spec.lane = format!("target/prod/in-cluster/{n}");
-        }
-        r.id.name = name(&r.spec);
-        leader.on(Input::Watched(0, crate::outbox::store::journal::Event::Seen(Box::new(r))), now);
-    }
-    let seen = begun.elapsed();
-    let begun = Instant::now();
-    let effects = leader.on(Input::Watched(0, crate::outbox::store::journal::Event::ListEnds(1)), now);
-    println!("100000 seen in {seen:?}; the turn of the list took {:?}, {} effects", begun.elapsed(), effects.len());
 }
