@@ -2,8 +2,8 @@
 //!
 //! In: an `Api`, and keys of objects. Out: watch events of the objects that parse ([`watch`]), which of them are ours ([`leader`]), proof of that
 //! for writes ([`tenure`]), and permits for concurrent calls ([`limiter`], [`fair`]). Also how long writes wait ([`pace`]), and responses within a
-//! deadline ([`mod@call`]). Statuses are written by [`guarded`] patches. [`controller`] is the loop of a controller. [`stopping`] ends
-//! loops of kube. [`report`] writes Events, [`published`] the configuration of the running controllers, and [`installed`] compares the CRDs.
+//! deadline ([`mod@call`]). Statuses are written by [`guarded`] patches. [`controller`] is the loop of a controller. [`report`] writes
+//! Events, [`published`] the configuration of the running controllers, and [`installed`] compares the CRDs.
 //! [`certificates`] verifies servers. A controller gets a [`Common`].
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout))]
@@ -20,7 +20,6 @@ pub mod pace;
 pub mod published;
 mod queue;
 pub mod report;
-pub mod stopping;
 pub mod tenure;
 pub mod watch;
 

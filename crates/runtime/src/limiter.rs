@@ -78,8 +78,8 @@ impl NamespaceLimiter {
         FIRST.min(self.most)
     }
 
-    /// Adjusts the limit of a namespace after a call. A lost permit is that of the caller, at most once.
-    fn adjust_limit(&self, namespace: &str, answered: bool, own: &mut Option<OwnedSemaphorePermit>) {
+    /// Adjusts the limit of a namespace after a call. A lost permit is that of the caller.
+    fn adjust_limit(&self, namespace: &str, answered: bool, own: Option<OwnedSemaphorePermit>) {
         let mut entries = self.entries();
         let Some(entry) = entries.get_mut(namespace) else { return };
         if answered && entry.limit < self.most {
@@ -88,7 +88,7 @@ impl NamespaceLimiter {
         }
         if !answered
             && entry.limit > 1
-            && let Some(own) = own.take()
+            && let Some(own) = own
         {
             entry.limit -= 1;
             own.forget();
@@ -101,15 +101,10 @@ impl NamespaceLimiter {
 }
 
 impl Permit {
-    /// Records the result of a call. An error response counts as answered, too.
-    pub fn record(&mut self, answered: bool) {
+    /// Records the result of the call, and releases the permit. An error response counts as answered, too.
+    pub fn finish(self, answered: bool) {
         let Self { own, guard, .. } = self;
         guard.limiter.adjust_limit(&guard.namespace, answered, own);
-    }
-
-    /// Records the result of the only call, and releases the permit.
-    pub fn finish(mut self, answered: bool) {
-        self.record(answered);
     }
 }
 
