@@ -4,6 +4,8 @@
 //! which are persisted once a second, or earlier. After a crash, a cursor can be one second old. Then its changes are derived again, and
 //! deliveries that are already recorded are found by name.
 
+mod refusals;
+
 use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,20 +17,19 @@ use super::cursor::progress::{Lane, Progress, progress};
 use super::cursor::state::{CursorState, PassContext, PassError, SOON, Saved};
 use super::cursor::{aged, persist};
 use super::derive::subjects::Subjects;
-use super::derive::timers::{self, TimerQuota};
+use super::derive::timers::TimerQuota;
 use super::derive::{self, Derived, PipelineLog, Reached};
 use super::follow::pipelines;
 use super::gone::gone;
 use super::share::fits;
 use super::status::notification::unusable_of;
-use super::status::refused::Refusal;
 use super::status::troubles::{defined_wrong, lacks_commit, lacks_source, refused as refused_entry, troubles};
 use super::subject::{namespaces_hash, wants};
 use crate::outbox::{Applied, JournalError, ToRecord};
 use relaybook_api::delivery::Reason;
 use relaybook_api::pipeline::target::{TargetInfo, targets_of};
 use relaybook_api::pipeline::{Cursor, NotReadyNotification};
-use relaybook_api::{ChangeLog, ObjectName, Pipeline, now, since_boot};
+use relaybook_api::{ChangeLog, Pipeline, now, since_boot};
 use relaybook_runtime::call::CallError;
 use relaybook_runtime::pace::SMALL_OBJECT;
 use relaybook_settings::config::EffectiveNotification;
@@ -142,9 +143,8 @@ impl Pass<'_> {
     fn wrong(&self) -> Vec<NotReadyNotification> {
         let (pipeline, ctx) = (self.pipeline, self.with.ctx);
         let labels = pipeline.labels();
-        let applying =
-            self.notifications.iter().filter(|(_, n)| n.selects(labels)).map(|(name, n)| (name.clone(), n.clone()));
-        let applying: BTreeMap<_, _> = applying.collect();
+        let mut applying = self.notifications.clone();
+        applying.retain(|_, notification| notification.selects(labels));
         if applying.is_empty() {
             return Vec::new();
         }
@@ -321,13 +321,11 @@ impl Pass<'_> {
             return Recorded::Held;
         }
         self.clear_refusal(name);
-        match () {
-            // The timers that were due have made room.
-            () if limit_reached => Recorded::More,
-            () if !derived.unclear.is_empty() => Recorded::Held,
-            () if probes => Recorded::More,
-            () => Recorded::All,
+        // The timers that were due have made room.
+        if limit_reached || (probes && derived.unclear.is_empty()) {
+            return Recorded::More;
         }
+        if derived.unclear.is_empty() { Recorded::All } else { Recorded::Held }
     }
 
     /// Reports changes that were dropped from the log before they were processed for a notification. The cursor of the notification skips
@@ -342,44 +340,6 @@ impl Pass<'_> {
             );
             let uid = cursor_state.position.cursors.get(&name).map_or("", |cursor| cursor.uid.as_str());
             ctx.warn(of, &name, uid, "ChangesPassed", "Record", &text);
-        }
-    }
-
-    /// Removes the refusal of a notification, if any.
-    fn clear_refusal(&self, name: &str) {
-        let PassContext { of, ctx, .. } = self.with;
-        if ctx.refused.clear(of, name) {
-            ctx.deliveries.delivery_index.changed.wake(ObjectName::new(&of.namespace, name));
-        }
-    }
-
-    /// Handles a create that was refused or failed. Only this notification waits.
-    fn refuse(&self, name: &str, error: &JournalError) {
-        let of = self.with.of;
-        let detail = error.detail();
-        tracing::warn!(pipeline = %of.name, namespace = %of.namespace, notification = %name, error = %detail, "could not record a delivery; retrying, and later changes of this notification wait");
-        self.note(name, Refusal { reason: Reason::RecordRefused, refused: error.is_refused(), detail });
-    }
-
-    /// The pipeline has the maximum number of timers: only this notification waits. The report has the same backoff as that of a refused
-    /// create.
-    fn report_timer_limit(&self, name: &str) {
-        let (of, refused) = (self.with.of, &self.with.ctx.refused);
-        let reason = Reason::TooManyClocks;
-        if refused.is_time(of, name) || refused.reason(of, name) != Some(reason) {
-            let detail = format!("the pipeline already has {} pending `for` delays, which is the maximum", timers::MOST);
-            self.note(name, Refusal { reason, refused: true, detail });
-        }
-    }
-
-    fn note(&self, name: &str, refusal: Refusal) {
-        let PassContext { of, ctx, .. } = self.with;
-        let uid = self.notifications.get(name).map_or("", Applied::uid);
-        let noted = ctx.refused.note(of, name, uid, refusal);
-        if noted.refused {
-            let text = format!("deliveries of pipeline {} cannot be recorded: {}", of.name, noted.detail);
-            ctx.warn(of, name, uid, noted.reason.as_str(), "Record", &text);
-            ctx.deliveries.delivery_index.changed.wake(ObjectName::new(&of.namespace, name));
         }
     }
 
