@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::context::{Context, Given};
-use super::cursor::state::{CursorState, PassContext, PassError, SOON, Saved};
+use super::cursor::state::{CursorState, PassContext, PassError, Passed, SOON, Saved};
 use super::follow::{Key, Objects, global};
 use super::status::written::Last;
 use super::{reconcile, references, status, test_send, wake};
@@ -61,8 +61,8 @@ struct Dispatcher {
 
 /// The result of a reconcile: what to remember, and when to reconcile again.
 enum Done {
-    Pipeline(Arc<Pipeline>, Box<CursorState>, Result<Option<Duration>, PassError>),
-    Notification(Arc<Notification>, Box<Last>, Result<Option<Duration>, PassError>),
+    Pipeline(Arc<Pipeline>, Box<CursorState>, Passed),
+    Notification(Arc<Notification>, Box<Last>, Passed),
 }
 
 /// Starts the dispatcher's tasks. Returns the controller, whose last step is to persist the cursors. `ready` is called after the first lists.
@@ -237,13 +237,7 @@ async fn waited(tenure: &Tenure) -> Option<Duration> {
     tenure.wait(DEADLINE).await.then_some(Duration::ZERO)
 }
 
-/// Returns how long until the next reconcile without an event.
-async fn pipeline_pass(
-    pipeline: &Pipeline,
-    cursor_state: &mut CursorState,
-    tenure: &Tenure,
-    ctx: &Context,
-) -> Result<Option<Duration>, PassError> {
+async fn pipeline_pass(pipeline: &Pipeline, cursor_state: &mut CursorState, tenure: &Tenure, ctx: &Context) -> Passed {
     if !tenure.allows(DEADLINE) {
         return Ok(waited(tenure).await);
     }
@@ -256,12 +250,7 @@ async fn pipeline_pass(
 
 /// Hands a pipeline over to another shard. No more work is started for it. When no request and no write for it is in progress, the last write
 /// of its cursors names that shard.
-async fn hand_over(
-    pipeline: &Pipeline,
-    shard: &str,
-    cursor_state: &mut CursorState,
-    with: PassContext<'_>,
-) -> Result<Option<Duration>, PassError> {
+async fn hand_over(pipeline: &Pipeline, shard: &str, cursor_state: &mut CursorState, with: PassContext<'_>) -> Passed {
     let PassContext { of, ctx, .. } = with;
     ctx.lease.assign(&of.uid, false, 0);
     if !tokio::time::timeout(DRAIN, ctx.deliveries.drained(&of.uid)).await.unwrap_or(false) {
@@ -286,13 +275,7 @@ async fn hand_over(
     }
 }
 
-/// Returns how long until the next reconcile without an event.
-async fn notification_pass(
-    notification: &Notification,
-    last: &mut Last,
-    tenure: &Tenure,
-    ctx: &Arc<Context>,
-) -> Result<Option<Duration>, PassError> {
+async fn notification_pass(notification: &Notification, last: &mut Last, tenure: &Tenure, ctx: &Arc<Context>) -> Passed {
     if !tenure.allows(DEADLINE) {
         return Ok(waited(tenure).await);
     }

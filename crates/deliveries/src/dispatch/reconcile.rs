@@ -14,7 +14,7 @@ use kube::ResourceExt as _;
 
 use super::cursor::plan::{self, Applying, Sight};
 use super::cursor::progress::{Lane, Progress, progress};
-use super::cursor::state::{CursorState, PassContext, PassError, SOON, Saved};
+use super::cursor::state::{CursorState, PassContext, PassError, Passed, SOON, Saved};
 use super::cursor::{aged, persist};
 use super::derive::subjects::Subjects;
 use super::derive::timers::TimerQuota;
@@ -37,12 +37,8 @@ use relaybook_settings::config::EffectiveNotification;
 /// If it is not certain that a timer fires, the timer is processed again after this time.
 const UNSURE: Duration = Duration::from_secs(1);
 
-/// Reconciles one pipeline. Returns how long until the next reconcile without an event.
-pub async fn run(
-    pipeline: &Pipeline,
-    cursor_state: &mut CursorState,
-    with: PassContext<'_>,
-) -> Result<Option<Duration>, PassError> {
+/// Reconciles one pipeline.
+pub async fn run(pipeline: &Pipeline, cursor_state: &mut CursorState, with: PassContext<'_>) -> Passed {
     let PassContext { of, ctx, .. } = with;
     cursor_state.absorb(pipeline);
     if !cursor_state.is_of(ctx.lease.sharding()) {
@@ -216,7 +212,7 @@ impl Pass<'_> {
     }
 
     /// Processes the changes above each cursor: derives, records, advances. Returns how long until there is more to do.
-    async fn take(&self, cursor_state: &mut CursorState) -> Result<Option<Duration>, PassError> {
+    async fn take(&self, cursor_state: &mut CursorState) -> Passed {
         let is_behind = cursor_state.position.cursors.values().any(|cursor| cursor.serial < self.log.serial);
         let turn = || cursor_state.share.turn(&self.with.ctx.pace, &self.with.of.namespace, Instant::now());
         let (mut left, paid) = match is_behind.then(turn).unwrap_or(Ok((usize::MAX, 0))) {
@@ -279,7 +275,7 @@ impl Pass<'_> {
     /// Removes the notifications whose timer would fire, if the API server has a later change of the subject. It also removes them if the
     /// pipeline is deleted, or if its log does not reach the serial of this copy. This copy can be old, because it waited at the limiter or
     /// for a stalled watch. Returns how long until they are processed again.
-    async fn postpone_outdated(&self, work: &mut Vec<Work>) -> Result<Option<Duration>, PassError> {
+    async fn postpone_outdated(&self, work: &mut Vec<Work>) -> Passed {
         if work.iter().all(|w| w.derived.fired_at_end.is_empty()) {
             return Ok(None);
         }

@@ -66,6 +66,9 @@ impl PassError {
     }
 }
 
+/// How long until the next reconcile without an event, or why a reconcile has failed.
+pub type Passed = Result<Option<Duration>, PassError>;
+
 /// What work on one pipeline needs.
 #[derive(Clone, Copy)]
 pub struct PassContext<'a> {
@@ -325,7 +328,7 @@ impl CursorState {
     }
 
     /// Persists changes if the write is due. Otherwise returns how long the write can wait.
-    pub(crate) async fn keep(&mut self, log: &ChangeLog, with: PassContext<'_>) -> Result<Option<Duration>, PassError> {
+    pub(crate) async fn keep(&mut self, log: &ChangeLog, with: PassContext<'_>) -> Passed {
         self.gather(with);
         let is_crowded = || is_crowded(log, self.passed, self.position.lowest());
         let Some(due) = self.dirty.due(self.persisted, is_crowded) else { return Ok(None) };
