@@ -12,6 +12,18 @@ use kube::Client;
 /// Verbs of writes.
 const WRITES: [&str; 6] = ["POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"];
 
+/// Reads the metrics of an API server.
+pub async fn metrics(client: &Client) -> String {
+    let request = Request::get("/metrics").body(Vec::new()).expect("a request");
+    client.request_text(request).await.expect("the API server serves metrics")
+}
+
+/// Returns the number of requests in flight: the highest of the last second for reads, and for writes. Open watches are not included.
+pub fn in_flight(metrics: &str) -> f64 {
+    let lines = metrics.lines().filter(|line| line.starts_with("apiserver_current_inflight_requests{"));
+    lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
+}
+
 /// Requests by `VERB group/resource/subresource`.
 #[derive(Clone, Debug, Default)]
 pub struct Requests(BTreeMap<String, f64>);
@@ -19,10 +31,13 @@ pub struct Requests(BTreeMap<String, f64>);
 impl Requests {
     /// Reads the requests that this process of the API server has served since its start.
     pub async fn served(client: &Client) -> Self {
-        let request = Request::get("/metrics").body(Vec::new()).expect("a request");
-        let text = client.request_text(request).await.expect("the API server serves metrics");
+        Self::of(&metrics(client).await)
+    }
+
+    /// Returns the requests according to the metrics of an API server.
+    pub fn of(metrics: &str) -> Self {
         let mut requests = BTreeMap::new();
-        for line in text.lines().filter_map(|line| line.strip_prefix("apiserver_request_total{")) {
+        for line in metrics.lines().filter_map(|line| line.strip_prefix("apiserver_request_total{")) {
             let Some((labels, count)) = line.rsplit_once("} ") else { continue };
             let label = |name: &str| {
                 let value = labels.split(',').find_map(|pair| pair.strip_prefix(name)?.strip_prefix("=\""));

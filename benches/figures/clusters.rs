@@ -78,7 +78,7 @@ async fn sync(bed: &Bed, round: u32, world: &World, a: &Remote, b: &Remote) -> V
 
     let pipelines = world.api::<Pipeline>();
     let began = Instant::now();
-    let (mut relaybook, written) = tokio::join!(Relaybook::start(world), all_ready(&pipelines, count));
+    let (mut relaybook, written) = tokio::join!(Relaybook::start(world), all_ready(&pipelines, count, "4/4"));
     let took = written.duration_since(began);
     let (used, lasted) = (at_rest(relaybook.pid()).await, began.elapsed());
     let idle = idle(bed, relaybook.pid()).await;
@@ -150,15 +150,15 @@ fn shop(world: &World, a: &Remote, b: &Remote, n: usize) -> Value {
     })
 }
 
-/// Waits until the status of this many pipelines is written with all targets ready, and returns the time.
-async fn all_ready(pipelines: &Api<Pipeline>, count: usize) -> Instant {
-    let mut ready = BTreeSet::new();
+/// Waits until the status of this many pipelines is written with these targets ready, such as `4/4`, and returns the time.
+pub async fn all_ready(pipelines: &Api<Pipeline>, count: usize, ready: &str) -> Instant {
+    let mut found = BTreeSet::new();
     let mut seen = watcher(pipelines.clone(), watcher::Config::default()).default_backoff().applied_objects().boxed();
     while let Some(pipeline) = seen.try_next().await.expect("pipelines are watched") {
-        if pipeline.status.as_ref().is_some_and(|s| s.ready_targets == "4/4") {
-            ready.insert(pipeline.name_any());
+        if pipeline.status.as_ref().is_some_and(|s| s.ready_targets == ready) {
+            found.insert(pipeline.name_any());
         }
-        if ready.len() == count {
+        if found.len() == count {
             break;
         }
     }

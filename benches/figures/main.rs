@@ -24,6 +24,7 @@ mod drain;
 mod floor;
 mod forge;
 mod generated;
+mod hub;
 mod isolation;
 mod lane;
 mod large;
@@ -32,6 +33,7 @@ mod machine;
 mod noisy;
 mod page;
 mod pending;
+mod played;
 mod process;
 mod promotion;
 mod quiet;
@@ -60,7 +62,7 @@ use table::Table;
 #[derive(Debug, Parser)]
 struct Args {
     /// Runs only scenarios with this text in the name: render, throughput, lane, quiet, pending, isolation, noisy, drain, signed, slow, large,
-    /// config, clusters, rollout, promotion, forge, shared, generated, sets, replicas, page.
+    /// config, clusters, hub, rollout, promotion, forge, shared, generated, sets, replicas, page.
     #[arg(long)]
     only: Option<String>,
     /// Number of rounds; the table shows the medians.
@@ -82,7 +84,7 @@ struct Args {
 
 /// The only scenario that needs no control plane.
 const RENDER: &str = "render";
-const SCENARIOS: [&str; 21] = [
+const SCENARIOS: [&str; 22] = [
     RENDER,
     "throughput",
     "lane",
@@ -96,6 +98,7 @@ const SCENARIOS: [&str; 21] = [
     "large",
     "config",
     "clusters",
+    "hub",
     "rollout",
     "promotion",
     "forge",
@@ -163,6 +166,7 @@ async fn scenario(name: &str, bed: Option<&mut Bed>, round: u32, quick: bool) ->
         ("large", Some(bed)) => large::measure(bed, round).await,
         ("config", Some(bed)) => config::measure(bed, round).await,
         ("clusters", Some(bed)) => clusters::measure(bed, round).await,
+        ("hub", Some(bed)) => hub::measure(bed, round).await,
         ("rollout", Some(bed)) => rollout::measure(bed, round).await,
         ("promotion", Some(bed)) => promotion::measure(bed, round).await,
         ("forge", Some(bed)) => forge::measure(bed, round).await,

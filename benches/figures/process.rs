@@ -1,4 +1,4 @@
-//! Processor time and memory of processes, from the kernel.
+//! Processor time, memory and sockets of processes, from the kernel.
 
 use std::fs;
 use std::time::Duration;
@@ -31,6 +31,13 @@ pub fn memory(pid: u32) -> f64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
     line.trim().trim_end_matches(" kB").parse::<f64>().expect("a number") / 1024.0
+}
+
+/// Returns the number of open sockets.
+pub fn sockets(pid: u32) -> usize {
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).expect("the process runs");
+    let targets = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+    targets.filter(|target| target.to_string_lossy().starts_with("socket:")).count()
 }
 
 /// Returns the idle time of all cores together since the start of the machine.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 
@@ -179,7 +179,7 @@ async fn answer(stream: &mut BufReader<TcpStream>, manner: Manner) -> std::io::R
 }
 
 /// Reads one request, and returns its path and query.
-async fn read(stream: &mut BufReader<TcpStream>) -> Option<String> {
+pub async fn read(stream: &mut (impl AsyncBufRead + Unpin)) -> Option<String> {
     let (mut line, mut target, mut length) = (String::new(), None, 0);
     loop {
         line.clear();

@@ -44,7 +44,7 @@ impl Source {
 }
 
 /// Returns the status as the deployment controller writes it.
-fn status(failed: bool) -> Value {
+pub fn status(failed: bool) -> Value {
     let (status, reason) = if failed { ("False", "ProgressDeadlineExceeded") } else { ("True", "NewReplicaSetAvailable") };
     let (replicas, unavailable) = if failed { (2, Some(1)) } else { (1, None) };
     let available = condition("Available", "True", "MinimumReplicasAvailable", "Deployment has minimum availability.");

@@ -88,6 +88,29 @@ pub const OBJECT_MEMORY: Figure = at_most("object-memory", "resident memory a ca
 pub const HUNG_P99: Figure =
     at_most("hung-p99", "while one of 3 control planes hangs: from the application's status to the request, p99", "ms", 1.1);
 
+pub const HUB_SYNC: Figure = at_most(
+    "hub-sync",
+    "a hub of 500 clusters × 20 targets: from the start to all statuses of those that answer",
+    "s",
+    60.0,
+);
+pub const HUB_AT_ONCE: Figure = at_most("hub-at-once", "meanwhile, requests in flight at one cluster", "", 4.0);
+pub const HUB_EARLY: Figure = at_most("hub-early", "requests to one cluster in the first 5 s", "", 10.0);
+/// An API server gives 245 of its 600 places to the priority level `workload-low`, which is that of service accounts.
+pub const HUB_IN_FLIGHT: Figure = at_most("hub-in-flight", "requests in flight at the management cluster", "", 245.0);
+pub const HUB_MEMORY: Figure = at_most("hub-memory", "resident memory a cluster, with its pipeline", "MiB", 0.5);
+pub const HUB_CONNECTIONS: Figure = at_most("hub-connections", "connections a cluster, with those to its Secret", "", 3.0);
+pub const HUB_WRITES: Figure = at_most("hub-writes", "API writes while nothing happens, 5 min", "", 0.0);
+pub const HUB_REQUESTS: Figure = at_most("hub-requests", "requests a minute to a cluster at rest", "", 7.0);
+pub const HUB_CPU: Figure = at_most("hub-cpu", "Relaybook's CPU a minute and cluster at rest", "ms", 6.0);
+pub const HUB_GONE: Figure = at_most("hub-gone", "API writes after all watches ended at once with 410", "", 0.0);
+pub const HUB_P99: Figure = at_most(
+    "hub-p99",
+    "beside 50 dead and 10 slow clusters: from the status at a healthy one to the request, p99",
+    "ms",
+    1.2,
+);
+
 pub const ROLLOUT: Figure =
     at_most("rollout", "one pipeline of 200 targets, 6 notifications, all change within 1 s: to the last request", "s", 1.5);
 
@@ -148,7 +171,7 @@ pub const PAGE_IDLE: Figure =
     at_most("page-idle", "calls other than watches while the page is open and nothing happens", "", 0.0);
 
 /// All figures, in the order of the table.
-const FIGURES: [Figure; 45] = [
+const FIGURES: [Figure; 56] = [
     RENDER,
     RENDER_SLOWEST,
     RENDER_SHARE,
@@ -182,6 +205,17 @@ const FIGURES: [Figure; 45] = [
     RESYNC_WRITES,
     OBJECT_MEMORY,
     HUNG_P99,
+    HUB_SYNC,
+    HUB_AT_ONCE,
+    HUB_EARLY,
+    HUB_IN_FLIGHT,
+    HUB_MEMORY,
+    HUB_CONNECTIONS,
+    HUB_WRITES,
+    HUB_REQUESTS,
+    HUB_CPU,
+    HUB_GONE,
+    HUB_P99,
     ROLLOUT,
     PROMOTION,
     PROMOTION_IDLE,
