@@ -171,7 +171,7 @@ pub const PAGE_IDLE: Figure =
     at_most("page-idle", "calls other than watches while the page is open and nothing happens", "", 0.0);
 
 /// All figures, in the order of the table.
-const FIGURES: [Figure; 56] = [
+const FIGURES: [Figure; 69] = [
     RENDER,
     RENDER_SLOWEST,
     RENDER_SHARE,
@@ -223,6 +223,19 @@ const FIGURES: [Figure; 56] = [
     FORGE_REQUESTS,
     FORGE_P99,
     SHARED,
+    GENERATED_MEMORY,
+    GENERATED_SYNC,
+    GENERATED_WRITES,
+    GENERATED_LISTS,
+    SETS_SYNC,
+    SETS_WRITES,
+    SETS_MEMORY,
+    CHUNKS_MEMORY,
+    CHUNKS_STATUS,
+    REPLICAS,
+    LEASE_CALLS,
+    TAKEOVER_STOP,
+    TAKEOVER_KILL,
     PAGE_OVERVIEW,
     PAGE_SLOWEST,
     PAGE_MEMORY,
