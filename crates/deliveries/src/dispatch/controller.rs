@@ -139,7 +139,7 @@ impl Reconciler for Dispatcher {
 
     fn complete(&mut self, term: u64, wakes: &mut Wakes<Key>) {
         let index = &self.ctx.deliveries.pipeline_index;
-        if index.term() == Some(term) {
+        if index.read().term() == Some(term) {
             return;
         }
         index.complete(term);
@@ -287,7 +287,7 @@ async fn notification_pass(notification: &Notification, last: &mut Last, tenure:
 /// listed.
 fn last_tenure(uid: &str, ctx: &Context) -> Option<Tenure> {
     let tenure = Tenure::begin(&ctx.lease, Some(uid), &CancellationToken::new())?;
-    (ctx.deliveries.pipeline_index.term() == Some(tenure.term())).then_some(tenure)
+    (ctx.deliveries.pipeline_index.read().term() == Some(tenure.term())).then_some(tenure)
 }
 
 async fn flush(pipeline: Arc<Pipeline>, cursor_state: CursorState, ctx: &Context) {

@@ -222,7 +222,7 @@ impl Deliveries {
     fn unknown(&self, lane: ToRecord, global: Option<&str>) -> Vec<(usize, New)> {
         let new = |spec: DeliverySpec| {
             let own = spec.pipeline_ref.namespace.clone();
-            let home = self.pipeline_index.effective(&spec).map_or_else(|| own.clone(), |n| n.home.clone());
+            let home = self.pipeline_index.read().effective(&spec).map_or_else(|| own.clone(), |n| n.home.clone());
             let other = if home == own { global.map(str::to_owned) } else { Some(own) };
             let other = other.filter(|other| *other != home);
             let name = record::name(&spec);

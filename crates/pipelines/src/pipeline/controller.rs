@@ -60,6 +60,7 @@ pub async fn run(
         let only = namespace.as_deref();
         sources.watch::<Pipeline>(only, None, Watch::Pipelines, |watch, event| Change::Pipeline(watch, Box::new(event)));
         sources.watch::<Promotion>(only, None, Watch::Promotions, |watch, event| Change::Promotion(watch, Box::new(event)));
+        sources.optional();
         listings.extend([Listing::of(namespace.clone()), Listing::of(namespace)]);
     }
     sources.add(stream::poll_fn(move |task| woken.poll_recv(task)).map(Change::Woken));
@@ -143,7 +144,12 @@ impl Reconciler for Pipelines {
         }
     }
 
-    fn start(&mut self, key: &Follower, tenure: Tenure, _: &mut Wakes<Follower>) -> Option<BoxFuture<'static, Self::Done>> {
+    fn start(
+        &mut self,
+        key: &Follower,
+        tenure: Tenure,
+        wakes: &mut Wakes<Follower>,
+    ) -> Option<BoxFuture<'static, Self::Done>> {
         let (context, key, watched) = (Arc::clone(&self.context), key.clone(), Arc::clone(self.known.get(key)?));
         // If a later term has begun, its lists wake everything.
         let term = context.lease.term().filter(|term| term.number == tenure.term())?;
@@ -153,10 +159,15 @@ impl Reconciler for Pipelines {
         }
         writes = writes.of(watched.metadata.uid.as_ref(), term.number);
         context.caches.begin_term(term.number);
-        let promotions = self.promotions.of(&key.namespace, uid_of(&watched));
+        let mut listings = self.listings.iter().enumerate();
+        // Each second watch is one of promotions. Until its list is complete in this term, no status follows promotions.
+        let is_listed = listings.any(|(watch, listing)| {
+            watch % 2 == 1 && listing.covers(&key.namespace) && wakes.has_listed(watch, term.number)
+        });
+        let promotions = is_listed.then(|| self.promotions.of(&key.namespace, uid_of(&watched)));
         let work = async move {
-            let promotions: Vec<&Promotion> = promotions.iter().map(AsRef::as_ref).collect();
-            let (ctx, key, watched, promotions) = (&*context, &key, &watched, &*promotions);
+            let promotions = promotions.as_ref().map(|all| all.iter().map(AsRef::as_ref).collect::<Vec<&Promotion>>());
+            let (ctx, key, watched, promotions) = (&*context, &key, &watched, promotions.as_deref());
             let reconcile = Reconcile { ctx, key, watched, promotions, tenure: &tenure, epoch: term.epoch };
             let result = reconcile.run(&mut writes).await;
             (writes, result)

@@ -46,8 +46,8 @@ pub(super) struct Reconcile<'a> {
     pub key: &'a Follower,
     /// The object that the watch delivered.
     pub watched: &'a Arc<Pipeline>,
-    /// Its promotions.
-    pub promotions: &'a [&'a Promotion],
+    /// Its promotions. `None`: they are not known yet in this leadership term.
+    pub promotions: Option<&'a [&'a Promotion]>,
     pub tenure: &'a Tenure,
     /// The epoch of this replica in the term of the tenure.
     pub epoch: i32,
@@ -146,7 +146,7 @@ impl Reconcile<'_> {
     fn compute(&self, base: &Pipeline, writes: &mut WriteTracker) -> Computed {
         let gathered = gather(self.ctx, self.key, base, writes);
         let keys = self.ctx.hooks.as_ref().map_or(Keys::Usable, |secrets| judge(base, |name| secrets.unsigned(name)));
-        let known = Base { pipeline: base, promotions: Some(self.promotions), highest: writes.highest, keys: &keys };
+        let known = Base { pipeline: base, promotions: self.promotions, highest: writes.highest, keys: &keys };
         let next = next(known, gathered.as_ref(), now());
         let gathered = gathered.unwrap_or_default();
         Computed {

@@ -133,6 +133,8 @@ pub struct Wakes<K> {
     gather: Duration,
     /// Number of failures in a row.
     failures: HashMap<K, u32>,
+    /// By number of a watch: the leadership term of its last complete list.
+    listed: HashMap<usize, u64>,
 }
 
 impl<K: Clone + Eq + Hash + Ord> Wakes<K> {
@@ -144,6 +146,12 @@ impl<K: Clone + Eq + Hash + Ord> Wakes<K> {
     /// Plans a reconcile at this time. An earlier one stays.
     pub fn wake_at(&mut self, key: K, at: Instant) {
         self.queue.wake(key, at);
+    }
+
+    /// Whether the list of the watch with this number is complete in this leadership term.
+    #[must_use]
+    pub fn has_listed(&self, watch: usize, term: u64) -> bool {
+        self.listed.get(&watch) == Some(&term)
     }
 
     /// Forgets the failures of a key. If its object is gone, a new one of the same name begins without them.
@@ -249,12 +257,13 @@ impl<R: Reconciler> Controller<R> {
         stop: CancellationToken,
         ready: Box<dyn FnOnce() + Send>,
     ) -> Self {
-        let wakes = Wakes { queue: Queue::default(), gather: R::GATHER, failures: HashMap::new() };
+        let wakes = Wakes { queue: Queue::default(), gather: R::GATHER, failures: HashMap::new(), listed: HashMap::new() };
         let (tasks, keys) = (JoinSet::new(), HashMap::new());
         Self { reconciler, lease, limiter, watched, wakes, tasks, keys, ready: Some(ready), stop }
     }
 
     fn arrived(&mut self, Arrived { event, listed }: Arrived<R::Event>) {
+        self.wakes.listed.extend(listed);
         self.reconciler.absorb(event, &mut self.wakes);
         let Some((number, term)) = listed else { return };
         if let Some(watched) = self.watched.get_mut(number) {
@@ -284,7 +293,7 @@ impl<R: Reconciler> Controller<R> {
             (Some(namespace), Some(of)) => namespace == of,
             _ => true,
         };
-        self.watched.iter().filter(contains).all(|watched| watched.listed == Some(term))
+        self.watched.iter().filter(|watched| watched.is_needed).filter(contains).all(|watched| watched.listed == Some(term))
     }
 
     /// Begins work on a key. Returns its namespace, too. `None`: there is nothing to do, or not here, or not yet.

@@ -23,6 +23,8 @@ pub(super) struct Watched {
     pub namespace: Option<String>,
     /// The leadership term of its last complete list.
     pub listed: Option<u64>,
+    /// Whether reconciles wait for its lists.
+    pub is_needed: bool,
 }
 
 /// An event. `listed`: it completes the list of the watch with this number, which was started in this leadership term.
@@ -60,7 +62,7 @@ impl<E: Send + 'static> Sources<E> {
             None => watch_by_term(api, terms),
         };
         let (number, metrics) = (self.watched.len(), self.metrics.clone());
-        self.watched.push(Watched { namespace: namespace.map(str::to_owned), listed: None });
+        self.watched.push(Watched { namespace: namespace.map(str::to_owned), listed: None, is_needed: true });
         self.push(events.filter_map(move |event| {
             let event = event.inspect_err(|_| metrics.watch_error(what)).ok();
             ready(event.map(|event| {
@@ -70,10 +72,15 @@ impl<E: Send + 'static> Sources<E> {
         }));
     }
 
+    /// Lets reconciles not wait for the lists of the last watch. [`Wakes::has_listed`](super::Wakes::has_listed) shows whether they are complete.
+    pub fn optional(&mut self) {
+        self.watched.iter_mut().next_back().into_iter().for_each(|watched| watched.is_needed = false);
+    }
+
     /// Adds a list that another task makes. `terms` has the leadership term in which it was last complete.
     pub fn list(&mut self, mut terms: Receiver<Option<u64>>, event: fn() -> E) {
         let number = self.watched.len();
-        self.watched.push(Watched { namespace: None, listed: None });
+        self.watched.push(Watched { namespace: None, listed: None, is_needed: true });
         terms.mark_changed();
         let lists = stream::unfold(terms, |mut terms| async move {
             terms.changed().await.ok()?;

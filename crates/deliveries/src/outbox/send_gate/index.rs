@@ -187,12 +187,6 @@ impl PipelineIndex {
         self.write(|k| k.term = Some(term));
     }
 
-    /// The leadership term in which everything was last listed.
-    #[must_use]
-    pub fn term(&self) -> Option<u64> {
-        self.with(|k| k.term)
-    }
-
     /// Restricts the known pipelines to these namespaces.
     pub fn put_watched(&self, namespaces: Option<BTreeSet<String>>) {
         self.write(|k| k.watched = namespaces);
@@ -327,12 +321,6 @@ impl PipelineIndex {
     #[must_use]
     pub fn notifications_of(&self, pipeline: &str, namespace: &str, labels: &Labels) -> BTreeMap<String, Applied> {
         self.with(|k| k.snapshot.applied((pipeline, namespace, labels)))
-    }
-
-    /// Returns the effective notification for a delivery's subject.
-    #[must_use]
-    pub fn effective(&self, spec: &DeliverySpec) -> Option<Arc<EffectiveNotification>> {
-        self.with(|k| k.effective(spec).cloned())
     }
 
     /// Returns one notification, and its effective settings for each target of these pipelines that has it. Each comes with what the

@@ -86,7 +86,7 @@ async fn expire_tests(parts: &Parts) {
 /// Returns whether this replica holds buckets, everything was listed in its leadership term, and the Lease lasts for one call.
 fn acts(parts: &Parts) -> bool {
     let term = parts.lease.term().map(|term| term.number);
-    term.is_some() && parts.pipeline_index.term() == term && parts.lease.allows(CALL)
+    term.is_some() && parts.pipeline_index.read().term() == term && parts.lease.allows(CALL)
 }
 
 fn overdue(parts: &Parts, cap: usize, most: usize, failing: &Failing) -> Overdue {
