@@ -167,6 +167,10 @@ impl Reconciler for Dispatcher {
         match key {
             Key::Pipeline(of) => {
                 let (pipeline, cursors) = self.pipelines.take(of)?;
+                if ctx.lease.sharding().leaves(&pipeline).is_some() {
+                    // From now on, no more work is started for it. A later copy, which can bring it back, is assigned after this one.
+                    ctx.lease.assign(pipeline.metadata.uid.as_deref().unwrap_or_default(), false, 0);
+                }
                 let work = async move {
                     let mut cursors = cursors.continued(&ctx.lease, &pipeline, tenure.term());
                     let pass = Box::pin(pipeline_pass(&pipeline, &mut cursors, &tenure, &ctx));
@@ -248,11 +252,10 @@ async fn pipeline_pass(pipeline: &Pipeline, cursor_state: &mut CursorState, tenu
     }
 }
 
-/// Hands a pipeline over to another shard. No more work is started for it. When no request and no write for it is in progress, the last write
+/// Hands a pipeline over to another shard, for which no more work is started. When no request and no write for it is in progress, the last write
 /// of its cursors names that shard.
 async fn hand_over(pipeline: &Pipeline, shard: &str, cursor_state: &mut CursorState, with: PassContext<'_>) -> Passed {
     let PassContext { of, ctx, .. } = with;
-    ctx.lease.assign(&of.uid, false, 0);
     if !tokio::time::timeout(DRAIN, ctx.deliveries.drained(&of.uid)).await.unwrap_or(false) {
         return Ok(Some(DRAIN));
     }
@@ -263,11 +266,12 @@ async fn hand_over(pipeline: &Pipeline, shard: &str, cursor_state: &mut CursorSt
     }
     cursor_state.gather(with);
     cursor_state.put_shard(shard);
-    match cursor_state.save(None, with).await? {
+    let saved = cursor_state.save(None, with).await;
+    // If the pipeline comes back, the other shard has continued meanwhile. After a failure, the next try begins with what is stored.
+    *cursor_state = CursorState::default();
+    match saved? {
         Saved::Done => {
             tracing::info!(pipeline = %of.name, namespace = %of.namespace, shard, "handed the pipeline over to another shard");
-            // If the pipeline comes back, the other shard has continued meanwhile.
-            *cursor_state = CursorState::default();
             Ok(None)
         }
         Saved::Stale => Ok(Some(SOON)),

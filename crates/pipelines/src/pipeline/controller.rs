@@ -1,7 +1,7 @@
 //! The controller: the watches of pipelines and promotions in each watched namespace, and the reconciles that they cause.
 //!
 //! In: events of the watches, and the wake-ups of the caches. Out: reconciles of pipelines. A pipeline of another replica needs no objects here. On
-//! standby, and before the first lists of a leadership term, a pipeline only fills the caches: the replica may not know yet what the previous
+//! standby, and before the first lists of a leadership term, a pipeline only fills the caches. The replica may not know yet what the previous
 //! holder of the bucket has written.
 
 use std::collections::{HashMap, HashSet};

@@ -196,6 +196,8 @@ impl Reconcile<'_> {
                 writes.refused();
                 Err(Error::Write(error))
             }
+            // The permit is free during the pause, and the namespace gets fewer of them.
+            _ if matches!(error, CallError::Timeout) => Err(Error::Write(error)),
             _ => {
                 tracing::debug!(pipeline = name, "status write failed; reading the pipeline again: {}", chain(&error));
                 Ok(Some(error))

@@ -266,9 +266,7 @@ impl<R: Reconciler> Controller<R> {
         self.wakes.listed.extend(listed);
         self.reconciler.absorb(event, &mut self.wakes);
         let Some((number, term)) = listed else { return };
-        if let Some(watched) = self.watched.get_mut(number) {
-            watched.listed = Some(term);
-        }
+        self.watched.get_mut(number).into_iter().for_each(|watched| watched.listed = Some(term));
         let leading = self.leading();
         if let Some(term) = leading {
             self.wakes.failures.clear();

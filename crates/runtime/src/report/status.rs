@@ -8,8 +8,8 @@ use crate::tenure::Tenure;
 use relaybook_api::{Notification, NotificationStatus};
 use relaybook_telemetry::metrics::{ApiWrite, Metrics, WriteResult};
 
-/// Writes the status of `notification`, whose bucket is proven by `tenure`. Returns the new version of the object, or `None` if the object was deleted, recreated, or changed
-/// by others at the same time. Then nothing is written. After an error the caller computes the status again later, so nothing is lost.
+/// Writes the status of `notification`, whose bucket is proven by `tenure`. Returns the new version of the object, or `None` if the object was
+/// deleted, recreated, or changed by others at the same time. Then nothing is written. After an error the caller computes the status again later, so nothing is lost.
 pub async fn write(
     client: &Client,
     metrics: &Metrics,
@@ -20,6 +20,9 @@ pub async fn write(
     let api: Api<Notification> = Api::namespaced(client.clone(), &notification.namespace().unwrap_or_default());
     let patch = Guarded::of(notification.metadata.uid.as_deref()).put(["status"], status)?;
     let written = patch.write_status(tenure.into(), &api, &notification.name_any()).await;
+    if let Err(error @ CallError::NotHeld) = written {
+        return Err(error);
+    }
     metrics.api_write(
         ApiWrite::NotificationStatus,
         match &written {

@@ -11,7 +11,7 @@ use relaybook_core::changelog::MAX_PER_SUBJECT;
 /// The minimum interval while cursors move. It is short, because changes below persisted cursors can leave the log, and each change in the
 /// log adds to the cost of every write.
 const PERSIST_EVERY: Duration = Duration::from_secs(1);
-/// If a subject has so many changes in the log that only the persisted cursors keep there, the cursors are written at once. The log of a subject
+/// If only the persisted cursors keep this number of changes of one subject in the log, the cursors are written at once. The log of a subject
 /// that changes often is then never full, so no changes are merged.
 const CROWDED: usize = MAX_PER_SUBJECT * 2 / 3;
 /// The interval while only last-sent times change. Under load, a write of the whole status each second would be a noticeable cost, and

@@ -19,7 +19,7 @@ use crate::dispatch::Context;
 use crate::dispatch::config::last_good::LastGood;
 use crate::dispatch::wake;
 use relaybook_api::global::KEY;
-use relaybook_runtime::call::DEADLINE;
+use relaybook_runtime::call::{CallError, DEADLINE};
 use relaybook_runtime::tenure::Tenure;
 use relaybook_runtime::watch::{is_forbidden, watch_one_by_term};
 use relaybook_settings::config::{Edited, Global};
@@ -96,7 +96,7 @@ impl Follower {
             }
         }
         if is_listed {
-            self.ctx.global_listed.send_replace(Some(term));
+            self.ctx.global_listed.send_if_modified(|known| known.replace(term) != Some(term));
         }
     }
 
@@ -160,6 +160,8 @@ impl Follower {
         let is_same = |saved: &str| parse(saved, namespace).is_ok_and(|saved| saved.edited(&now) == unchanged);
         match self.last_good.keep(&tenure, text, is_same).await {
             Ok(()) => self.unsaved = None,
+            // The next list, or the next edit, repeats it.
+            Err(CallError::NotHeld) => {}
             Err(error) => {
                 let copy = self.last_good.place();
                 tracing::warn!(config_map = %copy, error = %chain(&error), "could not save the copy of the global configuration; if the configuration is invalid at the next start, cluster-wide notifications wait");

@@ -68,8 +68,8 @@ impl Driver {
         }
     }
 
-    /// Runs until `stop`. Then continues until the work in progress has ended, but no longer than [`DRAIN`]. Whoever waits for an answer then
-    /// gets none.
+    /// Runs until `stop`. Then continues until the work in progress has ended, but no longer than [`DRAIN`]. Those who wait for an answer then
+    /// get none.
     pub(crate) async fn run(
         mut self,
         mut commands: mpsc::Receiver<Message>,

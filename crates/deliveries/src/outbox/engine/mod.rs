@@ -1,7 +1,7 @@
 //! Decides which delivery is sent next. The engine owns all lanes; no other component decides what can be sent. Pure.
 //!
-//! In: recorded deliveries, from the dispatcher and the watch of the [store](super::store) (`admit`); deliveries without an object that the
-//! dispatcher offers (`offers`); events after which a lane must be checked; ends of earlier work. Each is an [`Input`], with [`Facts`]. Out:
+//! In: recorded deliveries, from the dispatcher and the watch of the [store](super::store) (`admit`). Also deliveries without an object that the
+//! dispatcher offers (`offers`), events after which a lane must be checked, and ends of earlier work. Each is an [`Input`], with [`Facts`]. Out:
 //! [`Effect`]s, mostly tasks: deliveries to send now (`workers`), fairly among receivers (`state::fair_queue`) and no faster than the configured
 //! rate (`state::rate`), and writes (`writes`).
 //!
