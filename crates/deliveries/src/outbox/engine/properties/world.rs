@@ -271,7 +271,7 @@ impl<'a> World<'a> {
 
     /// Lets the time pass until the next timer is due. No engine wants to be called at the same time again if it starts nothing.
     fn time(&mut self) -> Checked {
-        let next = self.processes.iter().filter_map(|process| process.next_time()).min();
+        let next = self.processes.iter().filter_map(Process::next_time).min();
         let Some(next) = next else { return Ok(()) };
         self.at = self.at.max(next.saturating_duration_since(self.start));
         let now = self.now().mono;
