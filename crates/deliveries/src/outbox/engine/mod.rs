@@ -1,8 +1,8 @@
 //! Decides which delivery is sent next. The engine owns all lanes; no other component decides what can be sent. Pure.
 //!
 //! In: recorded deliveries, from the dispatcher and the watch of the [store](super::store) (`admit`). Also deliveries without an object that the
-//! dispatcher offers (`offers`), events after which a lane must be checked, and ends of earlier work. Each is an [`Input`], with [`Facts`]. Out:
-//! [`Effect`]s, mostly tasks: deliveries to send now (`workers`), fairly among receivers (`state::fair_queue`) and no faster than the configured
+//! dispatcher offers (`offers`), events after which a lane must be checked, and ends of earlier work. Each is an `Input`, with `Facts`. Out:
+//! `Effect`s, mostly tasks: deliveries to send now (`workers`), fairly among receivers (`state::fair_queue`) and no faster than the configured
 //! rate (`state::rate`), and writes (`writes`).
 //!
 //! The engine is a value: it has no handle, and reads no clock. Attempts are limited in total, and a lane has one task at a time. The exception
