@@ -137,7 +137,7 @@ pub const LEASE_CALLS: Figure = at_most("lease-calls", "calls for Leases in a mi
 pub const TAKEOVER_STOP: Figure =
     at_most("takeover-stop", "a replica is stopped: until the others have sent a change of each of 48 pipelines", "s", 2.0);
 pub const TAKEOVER_KILL: Figure =
-    at_most("takeover-kill", "a replica is killed: until the others have its buckets", "s", 95.0);
+    at_most("takeover-kill", "a replica is killed: until the others have its pipelines and deliveries", "s", 50.0);
 pub const PROMOTION: Figure = at_most(
     "promotion",
     "from the status of one environment to the request for the next, p50, compared with the request `Deployed`",

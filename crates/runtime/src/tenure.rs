@@ -95,6 +95,23 @@ pub enum Unowned {
     /// A person runs a command, with the person's own credentials. The API server decides what the person may write, and controllers read it
     /// like any other edit.
     User,
+    /// The engine records what becomes of a delivery that is in progress. The bucket was ours when that was decided, and is held until the write has
+    /// ended. The write is not given up if the membership is short, because the request would then be sent again. The version on which it was
+    /// decided, or the name of the object, lets only one result apply.
+    Outcome,
+    /// Retention deletes an object at the version that it has found. If the object has changed meanwhile, it stays.
+    Retention,
+}
+
+impl Authority<'_> {
+    /// Whether a call may start that takes at most this long.
+    #[must_use]
+    pub fn allows(&self, duration: Duration) -> bool {
+        match self {
+            Self::Tenure(tenure) => tenure.allows(duration),
+            Self::Unowned(_) => true,
+        }
+    }
 }
 
 impl<'t> From<&'t Tenure> for Authority<'t> {
@@ -114,10 +131,7 @@ pub async fn write<T>(
     authority: Authority<'_>,
     writing: impl Future<Output = Result<T, kube::Error>>,
 ) -> Result<T, CallError> {
-    match authority {
-        Authority::Tenure(tenure) if !tenure.allows(DEADLINE) => Err(CallError::NotHeld),
-        Authority::Tenure(_) | Authority::Unowned(_) => call(writing).await,
-    }
+    if authority.allows(DEADLINE) { call(writing).await } else { Err(CallError::NotHeld) }
 }
 
 #[cfg(test)]

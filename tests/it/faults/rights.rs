@@ -146,6 +146,19 @@ async fn without_permission_to_write_cursors_deliveries_continue_and_none_is_rep
 }
 
 #[tokio::test]
+async fn without_permission_to_list_promotions_pipelines_are_observed_and_their_changes_sent() {
+    let stage = stage("rights-promotions").await;
+    let rule = forbid(&stage, |call| call.concerns("promotions"));
+    let mut relaybook = Relaybook::begin(&stage.world, stage.options()).await;
+    stage.world.settled().await;
+    ship(&stage).await;
+    arrived(&stage, &["hook", "other"]).await;
+    stage.proxy.hit(rule, 2).await;
+    stage.proxy.remove(rule);
+    relaybook.wait_ready().await;
+}
+
+#[tokio::test]
 async fn without_permission_to_write_events_deliveries_continue() {
     let stage = stage("rights-events").await;
     stage.receiver.script("/hook/web", [crate::support::Reply::status(400)]);

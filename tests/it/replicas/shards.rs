@@ -8,9 +8,10 @@ use kube::api::ListParams;
 use relaybook_api::{Pipeline, PipelineSet};
 use serde_json::{Value, json};
 
+use crate::support::proxy::Call;
 use crate::support::receiver::Gate;
 use crate::support::relaybook::Options;
-use crate::support::{Oracle, Receiver, Relaybook, Reply, World, eventually};
+use crate::support::{Fault, Oracle, Proxy, Receiver, Relaybook, Reply, World, eventually};
 
 const LABEL: &str = "fleet.cattle.io/shard-ref";
 const APPS: [&str; 3] = ["a", "b", "c"];
@@ -85,6 +86,29 @@ async fn a_pipeline_whose_label_changes_under_load_loses_and_repeats_nothing() {
     let steps: Vec<_> = steps.iter().map(String::as_str).collect();
     let oracle = Oracle::new(&world, &receiver);
     APPS.iter().fold(oracle, |o, app| o.lane(&format!("shop/hook/dev/{app}"), &steps)).check().await;
+}
+
+#[tokio::test]
+async fn a_hand_over_whose_write_fails_is_tried_again() {
+    let receiver = Receiver::start();
+    let world = World::new("shards-refused").await;
+    let proxy = Proxy::start(&world.kubeconfig, "shards-refused").await;
+    world.deploy("web", "0").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.notification("hook", &receiver, json!({})).await;
+    let args = vec!["--shards".to_owned(), "eu,us".to_owned()];
+    let kubeconfig = Some(proxy.kubeconfig.clone());
+    let options = Options { pod: Some("common"), args, kubeconfig, ..Options::of(&world) };
+    let (_common, _eu) = tokio::join!(Relaybook::with(&world, options), shard(&world, "eu"));
+    world.settled().await;
+    let refused = proxy.rule(Call::is_cursors, Fault::Refuse(500));
+    label(&world, "shop", Some("eu")).await;
+    proxy.hit(refused, 2).await;
+    proxy.remove(refused);
+    handed_over(&world, "shop", Some("eu")).await;
+    world.ship("web", "1").await;
+    world.fence("shop", &["hook"]).await;
+    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 1"]).check().await;
 }
 
 #[tokio::test]

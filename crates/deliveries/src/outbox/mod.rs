@@ -42,7 +42,7 @@ pub use send_gate::index::{PipelineFacts, PipelineIndex};
 pub use send_gate::live_check::gone_notifications;
 pub use store::delivery_index::DeliveryIndex;
 pub use store::figures::Figures;
-use store::journal::{DEADLINE, New};
+use store::journal::New;
 pub use store::journal::{Journal, JournalError};
 pub use test_delivery::{TestSend, Tested, TestsKept};
 pub use work_queue::WorkQueue;
@@ -186,10 +186,9 @@ impl Deliveries {
             let result = match answer {
                 Answer::Recorded | Answer::Drained => Ok(()),
                 Answer::Failed(error) => Err(error),
-                Answer::Declined if !tenure.allows(DEADLINE) => Err(JournalError::NotHeld),
                 Answer::Declined => {
                     offers = false;
-                    self.parts.journal.create(&new, None).await.map(|record| created.push(record))
+                    self.parts.journal.create(tenure.into(), &new, None).await.map(|record| created.push(record))
                 }
             };
             if let Err(error) = result {

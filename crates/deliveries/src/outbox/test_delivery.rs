@@ -22,6 +22,7 @@ use super::store::journal::{JournalError, New, Written};
 use relaybook_api::delivery::Reason;
 use relaybook_api::{DeliverySpec, DeliveryStatus, ObjectName, Outcome, Time, now, since_boot};
 use relaybook_egress::{Attempt, AttemptResult, NotSent};
+use relaybook_runtime::tenure::{Tenure, Unowned};
 use relaybook_settings::config::Sending;
 
 /// The header of each request of a test.
@@ -97,10 +98,10 @@ impl TestsKept {
 }
 
 impl Deliveries {
-    /// Records a test, sends it once, and writes its outcome. `None`: it is recorded already, so another process has sent it.
-    pub async fn test(&self, test: TestSend<'_>) -> Result<Option<Tested>, JournalError> {
+    /// Records a test, sends it once, and writes its outcome. `tenure`: of the bucket of the Notification. `None`: it is recorded already, so another process has sent it.
+    pub async fn test(&self, tenure: &Tenure, test: TestSend<'_>) -> Result<Option<Tested>, JournalError> {
         let new = New { namespace: test.home.to_owned(), elsewhere: None, spec: Arc::new(test.spec.clone()) };
-        let Some(record) = self.parts.journal.create_test(&new).await? else { return Ok(None) };
+        let Some(record) = self.parts.journal.create_test(tenure.into(), &new).await? else { return Ok(None) };
         let mut status = match request(&self.parts, &record, &test, LONGEST).await {
             Err((outcome, reason, error)) => decide::unsendable(&record.status, outcome, reason, &error, now()).0,
             Ok(attempt) => decide::tested(&record.status, &attempt, now()),
@@ -148,7 +149,7 @@ impl Deliveries {
 
     async fn write_test(&self, mut record: Record, status: DeliveryStatus) -> Tested {
         for tries in 1.. {
-            match self.parts.journal.write(&record, &status).await {
+            match self.parts.journal.write(Unowned::Outcome.into(), &record, &status).await {
                 Ok(Written::Stored { status, .. }) => return tested(Record { status: *status, ..record }, false),
                 Ok(Written::Overtaken(live)) => return tested(*live, false),
                 // A user has deleted the record. The result is still true.

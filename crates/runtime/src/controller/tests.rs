@@ -189,6 +189,21 @@ async fn a_key_is_reconciled_when_the_lists_of_its_namespace_are_complete_in_the
 }
 
 #[tokio::test]
+async fn a_reconcile_does_not_wait_for_an_optional_list() {
+    let (mut controller, notes, _renewal) = controller(&["a", "a"], done);
+    controller.watched[1].is_needed = false;
+    controller.event("a/x");
+    controller.list(0, 1);
+    controller.settle().await;
+    assert_eq!(notes.take(), "a/x in term 1, all lists");
+    assert!(controller.wakes.has_listed(0, 1) && !controller.wakes.has_listed(1, 1));
+    controller.list(1, 1);
+    controller.settle().await;
+    assert_eq!(notes.take(), "a/x in term 1, all lists, ready", "the process is ready after all lists");
+    assert!(controller.wakes.has_listed(1, 1) && !controller.wakes.has_listed(1, 2));
+}
+
+#[tokio::test]
 async fn an_object_of_another_shard_needs_only_its_bucket_if_it_comes_or_goes() {
     let (mut controller, notes, renewal) = controller(&["a"], done);
     controller.lease = controller.lease.clone().of_shard("eu");

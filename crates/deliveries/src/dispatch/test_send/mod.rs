@@ -102,11 +102,11 @@ async fn result_of(notification: &Notification, id: &str, ctx: &Context) -> Opti
     if !is_long.unwrap_or(false) {
         return None;
     }
-    perform(notification, &request, ctx).await
+    perform(notification, &request, &tenure, ctx).await
 }
 
 /// Makes one test, or ends one that another process has begun. Returns `None` if that is not known now.
-async fn perform(notification: &Notification, request: &TestRequest, ctx: &Context) -> Option<LastTest> {
+async fn perform(notification: &Notification, request: &TestRequest, tenure: &Tenure, ctx: &Context) -> Option<LastTest> {
     let ObjectName { namespace, name } = ObjectName::of(notification);
     let delivery = sample::delivery_name(&namespace, &name, &request.id);
     let mut places = vec![namespace, ctx.config.global_map.namespace.clone()];
@@ -116,7 +116,7 @@ async fn perform(notification: &Notification, request: &TestRequest, ctx: &Conte
     places.dedup();
     match ctx.deliveries.begun_test(&delivery, &places).await {
         Ok(Some(begun)) => Some(end(notification, request, begun, ctx).await),
-        Ok(None) => begin(notification, request, ctx).await,
+        Ok(None) => begin(notification, request, tenure, ctx).await,
         Err(error) => unrecorded(request, &error).await,
     }
 }
@@ -131,7 +131,7 @@ async fn unrecorded(request: &TestRequest, error: &JournalError) -> Option<LastT
 }
 
 /// Makes one test that was not begun before. Returns `None` if it is not known whether it is recorded.
-async fn begin(notification: &Notification, request: &TestRequest, ctx: &Context) -> Option<LastTest> {
+async fn begin(notification: &Notification, request: &TestRequest, tenure: &Tenure, ctx: &Context) -> Option<LastTest> {
     let ObjectName { namespace, name } = ObjectName::of(notification);
     if let Some(why) = outdated(request, now()) {
         return Some(refused(&request.id, &why));
@@ -156,7 +156,7 @@ async fn begin(notification: &Notification, request: &TestRequest, ctx: &Context
         Ok(marked) => marked,
         Err(why) => return of(TestResult::Unconfirmed, &why),
     };
-    match Box::pin(ctx.deliveries.test(sample.send(&namespace, sending, &facts, resolves))).await {
+    match Box::pin(ctx.deliveries.test(tenure, sample.send(&namespace, sending, &facts, resolves))).await {
         Ok(Some(tested)) => Some(LastTest { mark: Some(mark), ..ended(request, tested) }),
         // It was recorded meanwhile by a replica that had lost its Lease.
         Ok(None) => of(TestResult::Failed, INTERRUPTED),

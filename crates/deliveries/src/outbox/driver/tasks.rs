@@ -6,6 +6,7 @@ use std::slice;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::parts::Parts;
@@ -15,11 +16,12 @@ use crate::outbox::engine::writes::{Answered, Call, Limit, Write};
 use crate::outbox::record::{Record, name};
 use crate::outbox::send_gate::index::{Gone, PipelineFacts};
 use crate::outbox::send_gate::live_check;
-use crate::outbox::store::journal::{DEADLINE, JournalError};
+use crate::outbox::store::journal::JournalError;
 use crate::outbox::trace;
 use relaybook_api::DeliverySpec;
 use relaybook_egress::{Attempt, AttemptResult, Outgoing, RequestError};
 use relaybook_runtime::call::CallError;
+use relaybook_runtime::tenure::{Tenure, Unowned};
 use relaybook_settings::config::EffectiveNotification;
 use relaybook_telemetry::chain;
 
@@ -49,11 +51,12 @@ pub(super) fn run(parts: Parts, task: Task) -> BoxFuture<'static, Done> {
         }
         Task::Expel { id, foreign } => Box::pin(async move {
             // The engine has checked this, too. But the call starts later.
-            let failed = if parts.lease.allows(DEADLINE) {
-                parts.journal.delete(&id, foreign.version).await.err().map(|error| error.detail())
-            } else {
-                Some("the Lease does not last for the call".to_owned())
+            let tenure = Tenure::begin(&parts.lease, Some(&foreign.pipeline), &CancellationToken::new());
+            let deleted = match &tenure {
+                Some(tenure) => parts.journal.delete(tenure.into(), &id, foreign.version).await,
+                None => Err(JournalError::NotHeld),
             };
+            let failed = deleted.err().map(|error| error.detail());
             Done::Expelled { id, foreign, failed }
         }),
     }
@@ -114,7 +117,7 @@ fn observe(parts: &Parts, record: &Record, attempt: &Attempt) {
 async fn call(parts: &Parts, write: &Write) -> Answered {
     match write.call() {
         Call::Create(new, status) => {
-            let created = parts.journal.create(&new, status).await;
+            let created = parts.journal.create(Unowned::Outcome.into(), &new, status).await;
             // The index must know it before any component can read that the cursor has moved past it.
             if let Ok(stored) = &created {
                 parts.delivery_index.recorded(slice::from_ref(stored));
@@ -129,7 +132,7 @@ async fn call(parts: &Parts, write: &Write) -> Answered {
             };
             // So rejected or hanging writes of one namespace do not block all others.
             let permit = limiter.acquire(&record.id.namespace).await;
-            let written = parts.journal.write(record, status).await;
+            let written = parts.journal.write(Unowned::Outcome.into(), record, status).await;
             permit.finish(!matches!(written, Err(JournalError::Timeout)));
             Answered::Patched(written)
         }

@@ -22,6 +22,7 @@ pub(crate) use conflict::{keep_history, met};
 pub(crate) use health::Health;
 use object::{Found, found, merge, object, record};
 use relaybook_api::{Delivery, DeliverySpec, DeliveryStatus, ObjectName, version};
+use relaybook_runtime::tenure::Authority;
 use relaybook_runtime::watch::{api_in, watch_by_term};
 use relaybook_telemetry::chain;
 use relaybook_telemetry::metrics::{ApiWrite, Metrics, Watch, WriteResult};
@@ -159,14 +160,21 @@ impl Journal {
 
     /// Records a transition with a status: none before its first attempt, and otherwise the result of the attempt. Returns the object that
     /// is stored under its name. If it was recorded before, that object can have another status.
-    pub async fn create(&self, new: &New, status: Option<&DeliveryStatus>) -> Result<Record, JournalError> {
+    pub async fn create(
+        &self,
+        authority: Authority<'_>,
+        new: &New,
+        status: Option<&DeliveryStatus>,
+    ) -> Result<Record, JournalError> {
+        may_write(authority)?;
         let result = self.find_or_create(new, status).await;
         self.health.note_create(new, &result);
         result
     }
 
     /// Records a test. Returns `None` if an object with its name exists. It does not count for the health.
-    pub async fn create_test(&self, new: &New) -> Result<Option<Record>, JournalError> {
+    pub async fn create_test(&self, authority: Authority<'_>, new: &New) -> Result<Option<Record>, JournalError> {
+        may_write(authority)?;
         let object = object(&name(&new.spec), &new.spec, None);
         match deadline(self.api(&new.namespace).create(&PostParams::default(), &object)).await {
             // With older CRDs it would be sent as a real one. The engine deletes it.
@@ -238,7 +246,7 @@ impl Journal {
             Found::Same(_) => Ok(()),
             Found::Attempted(mut other) => {
                 object.status = object.status.take().or_else(|| other.status.take());
-                self.delete(&ObjectName::of(&*other), version(other.metadata.resource_version.as_deref())).await.map(drop)
+                self.remove(&ObjectName::of(&*other), version(other.metadata.resource_version.as_deref())).await.map(drop)
             }
             Found::Foreign(other) => self.delete_foreign(&other).await,
         }
@@ -248,7 +256,7 @@ impl Journal {
         self.metrics.foreign();
         let id = ObjectName::of(other);
         tracing::warn!(namespace = %id.namespace, delivery = %id.name, "deleting a Delivery that Relaybook did not record");
-        self.delete(&id, version(other.metadata.resource_version.as_deref())).await.map(drop)
+        self.remove(&id, version(other.metadata.resource_version.as_deref())).await.map(drop)
     }
 
     /// Reads one record. Returns `None` if it does not exist.
@@ -276,7 +284,13 @@ impl Journal {
     /// Writes a status. The write carries the version on which it was decided, so it never overwrites another write. After a conflict or a
     /// lost response, the live object is read first. If the object is gone, or another component has settled it, nothing more is written.
     /// An admission webhook can fake a conflict for which the live object gives no reason. Such a conflict is an error after some tries.
-    pub async fn write(&self, record: &Record, status: &DeliveryStatus) -> Result<Written, JournalError> {
+    pub async fn write(
+        &self,
+        authority: Authority<'_>,
+        record: &Record,
+        status: &DeliveryStatus,
+    ) -> Result<Written, JournalError> {
+        may_write(authority)?;
         let result = self.patch(record, status).await;
         self.health.note(&result);
         result
@@ -319,7 +333,12 @@ impl Journal {
     }
 
     /// Deletes a Delivery if it still has this version (`u64::MAX`: any version). Returns `false` if it has changed or is gone.
-    pub async fn delete(&self, id: &ObjectName, version: u64) -> Result<bool, JournalError> {
+    pub async fn delete(&self, authority: Authority<'_>, id: &ObjectName, version: u64) -> Result<bool, JournalError> {
+        may_write(authority)?;
+        self.remove(id, version).await
+    }
+
+    async fn remove(&self, id: &ObjectName, version: u64) -> Result<bool, JournalError> {
         let resource_version = (version != u64::MAX).then(|| version.to_string());
         let preconditions = Some(Preconditions { resource_version, uid: None });
         let params = DeleteParams { preconditions, ..DeleteParams::background() };
@@ -368,6 +387,11 @@ impl Journal {
     }
 }
 
+/// Returns an error if a call may not start.
+fn may_write(authority: Authority<'_>) -> Result<(), JournalError> {
+    if authority.allows(DEADLINE) { Ok(()) } else { Err(JournalError::NotHeld) }
+}
+
 /// Applies the deadline to a call and classifies its errors.
 async fn deadline<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, JournalError> {
     match tokio::time::timeout(DEADLINE, call).await {
@@ -388,6 +412,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use relaybook_runtime::tenure::Unowned;
 
     #[tokio::test]
     async fn a_create_that_conflicts_with_no_object_is_refused_after_repeated_tries() {
@@ -403,7 +428,7 @@ mod tests {
         });
         let journal = Journal::new(Client::new(service, "default"), Metrics::new());
         let new = New { namespace: "team-a".into(), elsewhere: None, spec: Arc::new(relaybook_api::testing::spec(1)) };
-        let error = journal.create(&new, None).await.unwrap_err();
+        let error = journal.create(Unowned::Outcome.into(), &new, None).await.unwrap_err();
         assert!(matches!(error, JournalError::Refused(_)), "{error:?}");
         assert_eq!(creates.load(Ordering::Relaxed), TRIES);
     }

@@ -16,6 +16,7 @@ use crate::outbox::driver::parts::Parts;
 use crate::outbox::record::LaneKey;
 use crate::outbox::send_gate::index::Cursors;
 use relaybook_api::now;
+use relaybook_runtime::tenure::Unowned;
 
 /// Pause between two sweeps. The deletes of a sweep are also spread over this time.
 const SWEEP: Duration = Duration::from_secs(10);
@@ -69,7 +70,7 @@ async fn expire_tests(parts: &Parts) {
         if !acts(parts) || deleted == FEW {
             return;
         }
-        match parts.journal.delete(&id, u64::MAX).await {
+        match parts.journal.delete(Unowned::Retention.into(), &id, u64::MAX).await {
             // A watch can have missed that it is gone.
             Ok(_) => {
                 parts.tests_kept.gone(&id);
@@ -125,7 +126,7 @@ async fn take_away(parts: &Parts, surplus: Vec<Surplus>, most: usize, failing: &
         if failing.contains_key(&one.id.namespace) {
             continue;
         }
-        match parts.journal.delete(&one.id, one.version).await {
+        match parts.journal.delete(Unowned::Retention.into(), &one.id, one.version).await {
             Ok(true) => parts.metrics.removed(one.reason),
             Ok(false) => {}
             Err(error) => {

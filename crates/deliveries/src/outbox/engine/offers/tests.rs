@@ -31,7 +31,7 @@ use relaybook_api::{ObjectName, Outcome};
 use relaybook_core::leader::bucket::Buckets;
 use relaybook_egress::{Attempt, AttemptResult};
 use relaybook_runtime::leader::Lease;
-use relaybook_runtime::tenure::Tenure;
+use relaybook_runtime::tenure::{Tenure, Unowned};
 use relaybook_settings::config::EffectiveNotification;
 
 /// Longest time that an answer needs.
@@ -108,7 +108,7 @@ impl Leader {
         let mut leader = Self { engine, parts: parts(api), offers: 0 };
         leader.engine.initial_sync.complete(0, 1);
         assert!(leader.on(Input::Lease, Now::read()).is_empty());
-        leader.parts.journal.create(&new(9), None).await.unwrap();
+        leader.parts.journal.create(Unowned::Outcome.into(), &new(9), None).await.unwrap();
         api.creates.store(0, Ordering::Relaxed);
 
         let (lane, now) = (record(1).lane(), Instant::now());
@@ -197,7 +197,7 @@ async fn a_delivery_in_progress_is_not_declined_because_the_api_server_refuses_o
     let mut leader = Leader::new(&api).await;
     assert!(leader.offer(new(1)).is_none(), "it is accepted");
     api.is_full.store(true, Ordering::Relaxed);
-    leader.parts.journal.create(&new(9), None).await.unwrap_err();
+    leader.parts.journal.create(Unowned::Outcome.into(), &new(9), None).await.unwrap_err();
     let id = record(1).id;
     for stage in [Stage::Attempted, Stage::Recording, Stage::Written] {
         leader.engine.unrecorded.add(id.clone(), Instant::now() + DIRECT, Ticket(0));
