@@ -4,6 +4,7 @@
 //! whether the API server accepts writes at present.
 
 mod conflict;
+mod error;
 mod health;
 mod object;
 
@@ -14,17 +15,16 @@ use futures::{Stream, StreamExt as _, future, stream};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
 use kube::{Api, Client, ResourceExt as _};
-use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::outbox::record::{Record, name};
 pub(crate) use conflict::{keep_history, met};
+pub use error::JournalError;
 pub(crate) use health::Health;
 use object::{Found, found, merge, object, record};
 use relaybook_api::{Delivery, DeliverySpec, DeliveryStatus, ObjectName, version};
 use relaybook_runtime::tenure::Authority;
 use relaybook_runtime::watch::{api_in, watch_by_term};
-use relaybook_telemetry::chain;
 use relaybook_telemetry::metrics::{ApiWrite, Metrics, Watch, WriteResult};
 
 /// Maximum number of concurrent creates, which the API server handles well.
@@ -35,59 +35,6 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 const TRIES: u32 = 3;
 /// Maximum duration of a call.
 pub const DEADLINE: Duration = Duration::from_secs(10);
-
-/// Why a record could not be created or written.
-#[derive(Debug, Error)]
-pub enum JournalError {
-    /// The API server understood and refused the call: quota, admission, permissions. An immediate retry does not help.
-    #[error("the API server rejects the delivery")]
-    Refused(#[source] kube::Error),
-    /// The result of the call is not known.
-    #[error("the API server did not answer in time")]
-    Timeout,
-    /// Everything else: unreachable, overloaded, broken.
-    #[error("the API server is unreachable")]
-    Unavailable(#[source] kube::Error),
-    /// The write was not made: the membership is too short for it, another term has begun, or the process stops.
-    #[error("this replica may not write now: its Lease is too short, has another term, or the process stops")]
-    NotHeld,
-    /// The name is taken by another transition.
-    #[error("a Delivery named {0} exists with other content")]
-    Taken(String),
-    /// The API server accepted the write, but did not store the status.
-    #[error("the API server did not store the status; check that the installed CRDs are those of this version")]
-    StatusDropped,
-    /// The delivery was attempted, and its outcome could not be written yet. The engine repeats the write.
-    #[error("the outcome of the delivery could not be written yet: {detail}")]
-    OutcomePending {
-        /// The human-readable message of the last write.
-        detail: String,
-        /// Whether the API server refused the write.
-        is_refused: bool,
-    },
-}
-
-impl JournalError {
-    /// The human-readable message of the API server. It never contains any content of a request.
-    #[must_use]
-    pub fn detail(&self) -> String {
-        match self {
-            Self::Refused(kube::Error::Api(status)) | Self::Unavailable(kube::Error::Api(status)) => status.message.clone(),
-            Self::OutcomePending { detail, .. } => detail.clone(),
-            _ => chain(self),
-        }
-    }
-
-    /// Whether the API server has refused the delivery, so that an immediate retry does not help.
-    #[must_use]
-    pub fn is_refused(&self) -> bool {
-        match self {
-            Self::Refused(_) | Self::Taken(_) => true,
-            Self::OutcomePending { is_refused, .. } => *is_refused,
-            Self::Timeout | Self::Unavailable(_) | Self::NotHeld | Self::StatusDropped => false,
-        }
-    }
-}
 
 /// The result of a status write.
 #[derive(Debug)]
