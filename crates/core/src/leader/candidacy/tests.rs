@@ -349,3 +349,26 @@ impl<I: Iterator<Item = Bucket>> PartitionInTests for I {
         (first.into_iter().collect(), second.into_iter().collect())
     }
 }
+
+#[test]
+fn a_shorter_membership_is_declared_after_work_that_relied_on_the_longer_one_has_ended() {
+    let (mut c, _) = holder("a");
+    assert_eq!(c.held().map(|held| held.until), Some(secs(190)));
+    c.set_lasts(secs(45), secs(105));
+    assert_eq!(c.held().map(|held| held.until), Some(secs(150)), "it relies on less at once");
+    let mut version = 1;
+    for (now, lasts, until) in [(110, None, 155), (150, None, 195), (194, None, 239), (204, Some(45), 249)] {
+        version += 1;
+        let seen = writes(&mut c, version, secs(now));
+        let Content::Divided(table) = seen.content else { panic!("it has no table") };
+        assert_eq!((table.members["a"].lasts, c.held().map(|held| held.until)), (lasts, Some(secs(until))), "at {now}");
+    }
+    c.set_lasts(LASTS, secs(205));
+    let seen = writes(&mut c, version + 1, secs(205));
+    let Content::Divided(table) = seen.content else { panic!("it has no table") };
+    assert_eq!(
+        (table.members["a"].lasts, c.held().map(|held| held.until)),
+        (None, Some(secs(295))),
+        "it needs more at once"
+    );
+}
