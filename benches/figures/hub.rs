@@ -196,7 +196,7 @@ impl Hub<'_> {
     /// Measures the end of all watches at once, after which each cluster must be listed again.
     async fn gone(&self, relaybook: &Relaybook) -> Vec<Reading> {
         let requests = self.bed.now().await.requests;
-        self.played.count_anew();
+        self.played.reset();
         let (used, began) = (process::cpu(relaybook.pid()), Instant::now());
         self.played.forget();
         until("all clusters are listed and watched again", async || {

@@ -118,14 +118,14 @@ impl Played {
         }
     }
 
-    /// Returns what all clusters were asked since the last call of [`Played::count_anew`].
+    /// Returns what all clusters were asked since the last call of [`Played::reset`].
     pub fn asked(&self) -> Asked {
         let add = |sum: Asked, cluster: &Cluster| sum.with(&cluster.asked.lock());
         self.shared.clusters.iter().fold(Asked::default(), add)
     }
 
-    /// Begins to count anew. No request may be in flight.
-    pub fn count_anew(&self) {
+    /// Sets all counts to zero. No request may be in flight.
+    pub fn reset(&self) {
         self.shared.clusters.iter().for_each(|cluster| *cluster.asked.lock() = Asked::default());
     }
 

@@ -265,15 +265,14 @@ impl<R: Reconciler> Controller<R> {
     fn arrived(&mut self, Arrived { event, listed }: Arrived<R::Event>) {
         self.wakes.listed.extend(listed);
         self.reconciler.absorb(event, &mut self.wakes);
-        let Some((number, term)) = listed else { return };
-        self.watched.get_mut(number).into_iter().for_each(|watched| watched.listed = Some(term));
+        let Some(_) = listed else { return };
         let leading = self.leading();
         if let Some(term) = leading {
             self.wakes.failures.clear();
             self.reconciler.complete(term, &mut self.wakes);
         }
         self.reconciler.listed(leading.is_some(), &mut self.wakes);
-        if self.watched.iter().all(|watched| watched.listed.is_some())
+        if (0..self.watched.len()).all(|watch| self.wakes.listed.contains_key(&watch))
             && let Some(ready) = self.ready.take()
         {
             ready();
@@ -287,11 +286,12 @@ impl<R: Reconciler> Controller<R> {
 
     /// Whether the lists that can contain objects of this namespace are complete in this term. `None`: all lists.
     fn is_listed(&self, term: u64, namespace: Option<&str>) -> bool {
-        let contains = |watched: &&Watched| match (namespace, &watched.namespace) {
+        let contains = |watched: &Watched| match (namespace, &watched.namespace) {
             (Some(namespace), Some(of)) => namespace == of,
             _ => true,
         };
-        self.watched.iter().filter(|watched| watched.is_needed).filter(contains).all(|watched| watched.listed == Some(term))
+        let needed = self.watched.iter().enumerate().filter(|(_, watched)| watched.is_needed && contains(watched));
+        needed.map(|(watch, _)| watch).all(|watch| self.wakes.has_listed(watch, term))
     }
 
     /// Begins work on a key. Returns its namespace, too. `None`: there is nothing to do, or not here, or not yet.

@@ -21,8 +21,6 @@ use relaybook_telemetry::metrics::Watch;
 pub(super) struct Watched {
     /// The watched namespace. `None`: all.
     pub namespace: Option<String>,
-    /// The leadership term of its last complete list.
-    pub listed: Option<u64>,
     /// Whether reconciles wait for its lists.
     pub is_needed: bool,
 }
@@ -62,7 +60,7 @@ impl<E: Send + 'static> Sources<E> {
             None => watch_by_term(api, terms),
         };
         let (number, metrics) = (self.watched.len(), self.metrics.clone());
-        self.watched.push(Watched { namespace: namespace.map(str::to_owned), listed: None, is_needed: true });
+        self.watched.push(Watched { namespace: namespace.map(str::to_owned), is_needed: true });
         self.push(events.filter_map(move |event| {
             let event = event.inspect_err(|_| metrics.watch_error(what)).ok();
             ready(event.map(|event| {
@@ -80,7 +78,7 @@ impl<E: Send + 'static> Sources<E> {
     /// Adds a list that another task makes. `terms` has the leadership term in which it was last complete.
     pub fn list(&mut self, mut terms: Receiver<Option<u64>>, event: fn() -> E) {
         let number = self.watched.len();
-        self.watched.push(Watched { namespace: None, listed: None, is_needed: true });
+        self.watched.push(Watched { namespace: None, is_needed: true });
         terms.mark_changed();
         let lists = stream::unfold(terms, |mut terms| async move {
             terms.changed().await.ok()?;

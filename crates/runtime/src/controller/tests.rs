@@ -110,10 +110,7 @@ fn fake(work: impl FnMut(&'static str, Tenure) -> BoxFuture<'static, Next> + Sen
 }
 
 fn watched(namespaces: &[&str]) -> Vec<Watched> {
-    namespaces
-        .iter()
-        .map(|namespace| Watched { namespace: Some((*namespace).to_owned()), listed: None, is_needed: true })
-        .collect()
+    namespaces.iter().map(|namespace| Watched { namespace: Some((*namespace).to_owned()), is_needed: true }).collect()
 }
 
 /// Returns a loop in term 1 with a watch of each namespace.

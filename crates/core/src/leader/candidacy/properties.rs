@@ -33,12 +33,15 @@ enum Op {
     Delete,
     /// The work of a replica needs a membership of this many seconds.
     Need(usize, u64),
+    /// A replica begins long work, needs less time from then on, renews, and freezes. Another one continues alone.
+    Lower(usize, usize),
 }
 
 fn op(deletes: bool) -> impl Strategy<Value = Op> {
     let who = 0..3usize;
     let lasts = prop::sample::select(vec![40u64, 45, 60, 90]);
     prop_oneof![
+        1 => (who.clone(), who.clone()).prop_map(|(i, j)| Op::Lower(i, j)),
         2 => (who.clone(), lasts).prop_map(|(i, lasts)| Op::Need(i, lasts)),
         2 => (0u64..15_000).prop_map(Op::Pass),
         1 => (0u64..200_000).prop_map(Op::Pass),
@@ -171,6 +174,18 @@ impl World {
                 self.busy[i] = self.busy[i].and(held.buckets.without(held.giving));
                 for bucket in self.busy[i].also_in(held.buckets).iter() {
                     self.works[i][bucket.index()] = held.until.max(self.works[i][bucket.index()]);
+                }
+            }
+            Op::Lower(i, j) => {
+                for op in [
+                    Op::Need(i, 90),
+                    Op::Alone(i, i, 12),
+                    Op::Work(i, true),
+                    Op::Need(i, 40),
+                    Op::Alone(i, i, 12),
+                    Op::Alone(j, j, 60),
+                ] {
+                    self.run(&op);
                 }
             }
             Op::Need(i, lasts) => self.replicas[i].set_lasts(secs(lasts), self.now),
