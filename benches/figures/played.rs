@@ -231,7 +231,7 @@ async fn watch(stream: &mut Stream, shared: &Shared, cluster: &Cluster, from: u6
     stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n").await?;
     if from < oldest {
         cluster.asked.lock().gone += 1;
-        chunk(stream, &json!({"type": "ERROR", "object": cluster::expired()}).to_string()).await?;
+        chunk(stream, &cluster::event("ERROR", &cluster::expired())).await?;
     } else {
         follow(stream, shared, cluster, from, (ends, Instant::now() + span)).await?;
     }
@@ -270,7 +270,7 @@ async fn follow(
             _ = bookmark.tick() => {
                 let metadata = json!({"resourceVersion": version.to_string()});
                 let object = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata});
-                chunk(stream, &json!({"type": "BOOKMARK", "object": object}).to_string()).await?;
+                chunk(stream, &cluster::event("BOOKMARK", &object)).await?;
             }
             () = sleep_until(end.into()) => return Ok(()),
             () = closed => return Err(io::ErrorKind::ConnectionReset.into()),

@@ -150,7 +150,7 @@ impl Cluster {
             let mut deployment = deployment(self.n, i, object);
             deployment["apiVersion"] = json!("apps/v1");
             deployment["kind"] = json!("Deployment");
-            state.events.push((object.1, json!({"type": "MODIFIED", "object": deployment}).to_string()));
+            state.events.push((object.1, event("MODIFIED", &deployment)));
         });
     }
 
@@ -224,6 +224,11 @@ impl Drop for Busy<'_> {
 pub fn expired() -> Value {
     let message = "too old resource version";
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message, "reason": "Expired", "code": 410})
+}
+
+/// Returns a line of a watch. As in those of a real API server, the type comes first: Relaybook reads the object only afterwards.
+pub fn event(kind: &str, object: &Value) -> String {
+    format!(r#"{{"type":"{kind}","object":{object}}}"#)
 }
 
 /// Returns a Deployment of the usual size, as a list contains it.
