@@ -69,10 +69,14 @@ tutorial: ## Run each command of docs/tutorial.md
 test: assets schemas helm gitea ## Run all tests, on a real API server
 	@printf 'test: compiling; without a cache this needs about 6 minutes on two cores\n'
 	@failed=0; \
-	$(CARGO) test $(LOCKED) --workspace --no-fail-fast --lib --bins --test architecture --test contract || failed=1; \
+	$(CARGO) test $(LOCKED) --workspace --no-fail-fast --lib --bins --test architecture --test contract --test simulation || failed=1; \
 	$(TURNS) $(RELAXED) $(CARGO) test $(LOCKED) --workspace --no-fail-fast --test it || failed=1; \
 	$(CARGO) test $(LOCKED) --workspace --doc || failed=1; \
 	exit $$failed
+
+.PHONY: simulation
+simulation: ## Run the program in virtual time, in random histories; HISTORIES=5000 FIRST=1
+	$(CARGO) test $(LOCKED) --workspace --test simulation -- --histories $(or $(HISTORIES),80) --first $(or $(FIRST),1)
 
 .PHONY: rights
 rights: assets helm gitea ## Run the behaviour tests with only the permissions of the chart; ONLY=cluster TESTS='order:: quiet::'
@@ -204,6 +208,7 @@ nightly: ## Run what needs hours: all tests with the permissions of the chart, a
 	$(MAKE) rights
 	$(MAKE) fuzz SECONDS=1800
 	$(MAKE) chaos KILLS=100
+	CARGO_PROFILE_DEV_OPT_LEVEL=1 $(MAKE) simulation HISTORIES=20000 FIRST=$$RANDOM
 	RELAYBOOK_KILLS=200 $(RELAXED) $(CARGO) test $(LOCKED) --test it -- random_kills_open generated::kills
 	PROFILE=release $(MAKE) image-check
 	$(MAKE) bench

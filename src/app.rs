@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future;
+use futures::{FutureExt as _, future};
 use kube::Client;
 use thiserror::Error;
 use tokio::net::TcpListener;
@@ -37,7 +37,7 @@ use relaybook_egress::{SecretWatches, Sender};
 use relaybook_pipelines::pipeline;
 use relaybook_runtime::limiter::NamespaceLimiter;
 use relaybook_runtime::{Common, installed};
-use relaybook_telemetry::Metrics;
+use relaybook_telemetry::{Metrics, Tracer};
 use signals::Signals;
 
 /// Maximum number of notes from the delivery engine that wait for the dispatcher.
@@ -99,7 +99,7 @@ pub enum AppError {
 pub async fn run(options: Options, sending: Handle, remote: Handle) -> Result<(), AppError> {
     let mut signals = Signals::new()?;
     let access = Access { context: options.context.clone(), ..Access::default() };
-    let client = access.client().await?;
+    let (client, dedicated) = (access.client().await?, access.client().await?);
     let (metrics, gates, stop) = (Metrics::new(), Gates::default(), CancellationToken::new());
     // This gate is opened after all other gates are added. So the process is never ready before they exist.
     let definitions = gates.add("definitions");
@@ -129,33 +129,68 @@ pub async fn run(options: Options, sending: Handle, remote: Handle) -> Result<()
             return Ok(());
         }
     };
-    let started = start(&process, &mut parts).await;
-    let ended = if started.is_ok() {
-        definitions.open();
+    let started = start(&process, dedicated, &mut parts).inspect(|()| definitions.open());
+    let end = async {
         tokio::select! {
             name = signals.next() => {
                 tracing::info!(signal = name, "stopping: no new work is started, requests in flight finish");
                 Ok(())
             }
-            name = first_ended(&mut parts) => Err(AppError::Ended(name)),
             words = checker.misfit() => Err(AppError::Misfit(words)),
         }
-    } else {
-        started
     };
-    stop.cancel();
-    let drained = Instant::now() + STOP + RELEASE;
-    future::join_all(parts.into_iter().map(Part::end)).await;
+    let (ended, drained) = until(end, started, parts, stop).await;
     exporting.end(drained).await;
     ended
 }
 
+/// Runs only the controllers, with these clients, until `stop`. Everything runs in the current runtime.
+pub async fn control(options: Options, client: Client, dedicated: Client, stop: CancellationToken) -> Result<(), AppError> {
+    let (sending, remote) = (Handle::current(), Handle::current());
+    let process = Process {
+        options,
+        access: Access::default(),
+        client,
+        metrics: Metrics::new(),
+        tracer: Tracer::default(),
+        gates: Gates::default(),
+        // As in `run`, the parts are ended only after the order to stop has arrived.
+        stop: CancellationToken::new(),
+        sending,
+        remote,
+    };
+    let mut parts = Vec::new();
+    let started = start(&process, dedicated, &mut parts);
+    until(stop.cancelled().map(Ok), started, parts, &process.stop).await.0
+}
+
+/// Runs the parts until one ends that must keep running, or until the work `end` is done. Then ends all parts. Returns also when the process
+/// must have exited.
+async fn until(
+    end: impl Future<Output = Result<(), AppError>>,
+    started: Result<(), AppError>,
+    mut parts: Vec<Part>,
+    stop: &CancellationToken,
+) -> (Result<(), AppError>, Instant) {
+    let ended = match started {
+        Ok(()) => tokio::select! {
+            ended = end => ended,
+            name = first_ended(&mut parts) => Err(AppError::Ended(name)),
+        },
+        Err(error) => Err(error),
+    };
+    stop.cancel();
+    let drained = Instant::now() + STOP + RELEASE;
+    future::join_all(parts.into_iter().map(Part::end)).await;
+    (ended, drained)
+}
+
 /// Starts the requested controllers. After an error, the parts that were started still have to be ended, to release their Leases.
-async fn start(process: &Process, parts: &mut Vec<Part>) -> Result<(), AppError> {
+/// `dedicated` is the client for watches of application objects.
+fn start(process: &Process, dedicated: Client, parts: &mut Vec<Part>) -> Result<(), AppError> {
     let options = &process.options;
     let hooks = options.hooks_addr.map(|address| (address, Hooks::new(process)));
     if options.runs(Controller::Pipeline) {
-        let dedicated = process.access.client().await?;
         let (mut part, common) = Part::with_lease(process, Controller::Pipeline);
         start_pipeline(process, common, dedicated, hooks.as_ref().map(|(_, hooks)| hooks), &mut part);
         parts.push(part);

@@ -39,6 +39,7 @@
 //! | [`relaybook_promotions`](../relaybook_promotions/index.html) | the promotion controller, and its attempts at forges and Git servers | 2,800 | api, core, egress, forge, git, runtime, settings, telemetry |
 //! | [`relaybook_tools`](../relaybook_tools/index.html) | what a person asks: lint, preview, audit, check, status, wait, init, test | 7,100 | api, core, egress, pipelines, promotions, runtime, settings, telemetry, text |
 //! | [`relaybook_page`](../relaybook_page/index.html) | the audit page: what pipelines do and what was sent, as HTML for people | 6,000 | api, core, promotions, runtime, settings, telemetry, text, tools |
+//! | [`relaybook_simulation`](../relaybook_simulation/index.html) | for tests only: a model of the API server and virtual clocks, with which the real controllers run | 1,500 | api |
 //!
 //! The program itself has about 6,500 lines, in these modules:
 //!

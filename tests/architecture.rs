@@ -377,7 +377,9 @@ fn compiled(selection: &[&str]) -> BTreeSet<String> {
 fn features_come_from_the_workspace_only() {
     let manifest = std::fs::read_to_string("Cargo.toml").unwrap();
     let (packages, mut known) = (packages(), BTreeMap::new());
-    for dependency in packages.iter().flat_map(|package| list(package, "dependencies")) {
+    // The simulation needs a clock that can be paused. The program never contains it.
+    let is_real = |package: &&Value| name(package) != "relaybook-simulation";
+    for dependency in packages.iter().filter(is_real).flat_map(|package| list(package, "dependencies")) {
         let name = name(dependency);
         assert!(manifest.contains(&format!("\n{name} = ")), "{name} is not in the list of the workspace");
         let has_helpers = dependency["kind"] == "dev" && name.starts_with("relaybook-");
@@ -389,6 +391,13 @@ fn features_come_from_the_workspace_only() {
     // These change what is read and written. If a dependency enabled one more, it would be off in the tests of a crate alone.
     let json: Vec<_> = compiled(&["--workspace"]).into_iter().filter(|line| line.starts_with("serde_json v")).collect();
     assert!(json.len() == 1 && json[0].ends_with(" alloc,default,float_roundtrip,raw_value,std"), "{json:?}");
+}
+
+/// The model of the API server is for tests.
+#[test]
+fn the_program_does_not_contain_the_simulation() {
+    let compiled = compiled(&["--package", "relaybook-controller"]);
+    assert!(!compiled.iter().any(|line| line.starts_with("relaybook-simulation ")), "{compiled:?}");
 }
 
 /// The map says which crate uses which, and which is pure. A pure crate cannot wait, because nothing in it could.

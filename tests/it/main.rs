@@ -18,6 +18,7 @@ mod chaos_plan;
 mod chaos_script;
 
 mod answers;
+mod api_server;
 mod attempts;
 mod audit;
 mod builtins;

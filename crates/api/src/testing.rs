@@ -1,7 +1,23 @@
 //! Values for the tests of other crates.
 
+use std::cell::Cell;
+use std::time::Duration;
+
 use crate::delivery::{PipelineRef, Subject};
 use crate::{DeliverySpec, State, Time, TransitionType};
+
+thread_local! {
+    static BOOT: Cell<Option<fn() -> Duration>> = const { Cell::new(None) };
+}
+
+/// Sets the clock of [`crate::since_boot`] for this thread. `None`: the clock of the system.
+pub fn play_boot(clock: Option<fn() -> Duration>) {
+    BOOT.set(clock);
+}
+
+pub(crate) fn played_boot() -> Option<Duration> {
+    BOOT.get().map(|clock| clock())
+}
 
 /// Returns a transition of pipeline `p1`, notification `deploys`, target `prod/in-cluster/podinfo`.
 #[must_use]

@@ -1,4 +1,4 @@
-//! Breaks guarantees on purpose, to prove that `make chaos` detects it. This is compiled only with the feature `broken`, which no
+//! Breaks guarantees on purpose, to prove that `make chaos` and the simulation detect it. This is compiled only with the feature `broken`, which no
 //! release has. `RELAYBOOK_BROKEN` then selects the guarantee to break. If it is not set, no guarantee is broken.
 //!
 //! In: the environment. Out: whether a place in the code breaks its guarantee.
@@ -18,6 +18,12 @@ pub enum Wrong {
     CursorBeforeCreate,
     /// A cursor is persisted while a Delivery that was sent is not recorded yet.
     CursorBeforeOutcome,
+    /// A write that was not answered counts as carried out.
+    UnansweredIsWritten,
+    /// A delivery that is retried is not seen in a list, so nobody continues it after a hand-over.
+    RetriedIsForgotten,
+    /// A cursor passes a change although the create of its Delivery was refused.
+    RefusedIsRecorded,
 }
 
 static CHOSEN: LazyLock<Option<Wrong>> = LazyLock::new(|| match std::env::var("RELAYBOOK_BROKEN").as_deref() {
@@ -25,6 +31,9 @@ static CHOSEN: LazyLock<Option<Wrong>> = LazyLock::new(|| match std::env::var("R
     Ok("next-before-outcome") => Some(Wrong::NextBeforeOutcome),
     Ok("cursor-before-create") => Some(Wrong::CursorBeforeCreate),
     Ok("cursor-before-outcome") => Some(Wrong::CursorBeforeOutcome),
+    Ok("unanswered-is-written") => Some(Wrong::UnansweredIsWritten),
+    Ok("retried-is-forgotten") => Some(Wrong::RetriedIsForgotten),
+    Ok("refused-is-recorded") => Some(Wrong::RefusedIsRecorded),
     _ => None,
 });
 

@@ -19,6 +19,8 @@ mod build;
 mod client;
 mod inbound;
 mod otlp;
+#[cfg(feature = "testing")]
+pub mod played;
 mod request;
 mod secrets;
 #[cfg(test)]

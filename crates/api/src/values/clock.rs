@@ -18,6 +18,10 @@ pub fn now() -> Time {
 /// include that time on Linux. Promises to other replicas, such as "I am leader until then", are measured with this clock.
 #[must_use]
 pub fn since_boot() -> Duration {
+    #[cfg(feature = "testing")]
+    if let Some(played) = crate::testing::played_boot() {
+        return played;
+    }
     #[cfg(target_os = "linux")]
     let clock = ClockId::Boottime;
     #[cfg(not(target_os = "linux"))]

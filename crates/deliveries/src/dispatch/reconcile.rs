@@ -251,6 +251,12 @@ impl Pass<'_> {
         let mut errors = errors.into_iter();
         for work in work {
             let failed: Vec<_> = errors.by_ref().take(work.tried).collect();
+            #[cfg(feature = "broken")]
+            let failed = if crate::broken::is(crate::broken::Wrong::RefusedIsRecorded) {
+                failed.iter().map(|_| None).collect()
+            } else {
+                failed
+            };
             again = again.into_iter().chain(work.derived.next).min();
             match self.recorded(&work, &failed, cursor_state) {
                 Recorded::All => {}

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
@@ -112,16 +113,11 @@ pub(super) async fn compile(ctx: Arc<Context>, stop: CancellationToken) -> &'sta
         let wait = match next {
             Next::Work(namespace, mut job) => {
                 let work = ctx.clone();
-                let run = spawn_blocking(move || {
+                let compiled = apart(move || {
                     let outcome = work.config.run(&mut job);
                     (job, outcome)
                 });
-                let (job, outcome) = match run.await {
-                    Ok(ran) => ran,
-                    // A panic is a defect. It ends the process, as a panic in this task would.
-                    Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-                    Err(_) => continue,
-                };
+                let Some((job, outcome)) = compiled.await else { continue };
                 let (changed, is_compiled) = ctx.config.finish(&namespace, job, outcome);
                 is_due |= is_compiled;
                 enqueue_affected(&ctx, changed);
@@ -137,4 +133,18 @@ pub(super) async fn compile(ctx: Arc<Context>, stop: CancellationToken) -> &'sta
         }
     }
     "the dispatcher's layer compilation"
+}
+
+/// Calculates on a thread for blocking work. `None`: the process ends. A runtime with one thread calculates at once: it is that of a test,
+/// which must repeat exactly.
+async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    if Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread {
+        return Some(work());
+    }
+    match spawn_blocking(work).await {
+        Ok(done) => Some(done),
+        // A panic is a defect. It ends the process, as a panic in this task would.
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(_) => None,
+    }
 }

@@ -93,7 +93,14 @@ impl Driver {
                     Input::Stop
                 }
                 Some((command, answer)) = commands.recv() => self.command(command, answer),
-                Some((source, event)) = events.recv() => Input::Watched(source, event),
+                Some((source, event)) = events.recv() => {
+                    #[cfg(feature = "broken")]
+                    if crate::broken::is(crate::broken::Wrong::RetriedIsForgotten) && event.is_retried() {
+                        input = Input::Tick;
+                        continue;
+                    }
+                    Input::Watched(source, event)
+                }
                 Some(done) = self.work.join_next(), if !self.work.is_empty() => match done {
                     Ok(done) => Input::Done(done),
                     Err(error) => {

@@ -134,6 +134,8 @@ async fn call(parts: &Parts, write: &Write) -> Answered {
             let permit = limiter.acquire(&record.id.namespace).await;
             let written = parts.journal.write(Unowned::Outcome.into(), record, status).await;
             permit.finish(!matches!(written, Err(JournalError::Timeout)));
+            #[cfg(feature = "broken")]
+            let written = broken::or_unanswered(written, record, status);
             Answered::Patched(written)
         }
     }
@@ -154,13 +156,14 @@ async fn verify(parts: &Parts, namespace: &str, spec: &DeliverySpec, what: Gone)
 /// Breaks promises on purpose.
 #[cfg(feature = "broken")]
 mod broken {
-    use super::{Answered, Parts, Record, Write, call};
+    use super::{Answered, JournalError, Parts, Record, Write, call};
     use crate::broken::{Wrong, delivered, is};
     use crate::outbox::attempt::decided::Decided;
     use crate::outbox::engine::effect::Now;
     use crate::outbox::engine::writes::{Call, Kind, Limit, Next};
     use crate::outbox::lane::After;
     use crate::outbox::store::journal::Written;
+    use relaybook_api::DeliveryStatus;
 
     /// Returns an answer as if the outcome of a lane were written, and writes it later.
     pub(super) fn too_early(parts: &Parts, write: &Write) -> Option<Answered> {
@@ -173,6 +176,20 @@ mod broken {
         let answered = Written::Stored { version: record.version.clone(), status };
         tokio::spawn(store(parts.clone(), Box::new(write.clone())));
         Some(Answered::Patched(Ok(answered)))
+    }
+
+    /// Returns an answer as if a write that was not answered were carried out.
+    pub(super) fn or_unanswered(
+        written: Result<Written, JournalError>,
+        record: &Record,
+        status: &DeliveryStatus,
+    ) -> Result<Written, JournalError> {
+        match written {
+            Err(JournalError::Timeout) if is(Wrong::UnansweredIsWritten) => {
+                Ok(Written::Stored { version: record.version.clone(), status: Box::new(status.clone()) })
+            }
+            written => written,
+        }
     }
 
     /// Writes the outcome Delivered before the request.

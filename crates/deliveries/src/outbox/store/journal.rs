@@ -69,6 +69,14 @@ pub enum Event {
     ListEnds(u64),
 }
 
+#[cfg(feature = "broken")]
+impl Event {
+    /// Whether it shows a delivery that waits for its next attempt.
+    pub(crate) fn is_retried(&self) -> bool {
+        matches!(self, Self::Seen(record) if record.status.attempts > 0 && record.status.outcome.is_none())
+    }
+}
+
 /// The store of deliveries.
 #[derive(Clone)]
 pub struct Journal {
