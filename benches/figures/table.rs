@@ -99,7 +99,7 @@ pub const HUB_EARLY: Figure = at_most("hub-early", "requests to one cluster in t
 /// An API server gives 245 of its 600 places to the priority level `workload-low`, which is that of service accounts.
 pub const HUB_IN_FLIGHT: Figure = at_most("hub-in-flight", "requests in flight at the management cluster", "", 245.0);
 pub const HUB_MEMORY: Figure = at_most("hub-memory", "resident memory a cluster, with its pipeline", "MiB", 0.5);
-pub const HUB_CONNECTIONS: Figure = at_most("hub-connections", "connections a cluster, with those to its Secret", "", 3.0);
+pub const HUB_CONNECTIONS: Figure = at_most("hub-connections", "connections a cluster, with those to its Secret", "", 3.2);
 pub const HUB_WRITES: Figure = at_most("hub-writes", "API writes while nothing happens, 5 min", "", 0.0);
 pub const HUB_REQUESTS: Figure = at_most("hub-requests", "requests a minute to a cluster at rest", "", 7.0);
 pub const HUB_CPU: Figure = at_most("hub-cpu", "Relaybook's CPU a minute and cluster at rest", "ms", 6.0);

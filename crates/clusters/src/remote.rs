@@ -55,6 +55,8 @@ const PROBE: Duration = Duration::from_secs(5);
 const REOPENED: Duration = Duration::from_mins(5);
 /// Minimum pause between two probes, no matter how many watches fail.
 const LEAST_PAUSE: Duration = Duration::from_secs(1);
+/// Longest time for which a cluster that is resolved for the first time lets others wait.
+const TURN: Duration = Duration::from_secs(5);
 
 /// The current connection to a cluster.
 #[derive(Clone)]
@@ -117,7 +119,7 @@ impl Remote {
 
     /// Runs the task until dropped.
     pub async fn run(mut self) {
-        let mut resolution = Resolution::Pending;
+        let mut resolution = self.first().await;
         loop {
             // The future that is dropped here owns the old connection, so its connections close with it.
             resolution = tokio::select! {
@@ -125,6 +127,15 @@ impl Remote {
                 never = self.prober.work(&resolution) => match never {},
             };
         }
+    }
+}
+
+impl Remote {
+    /// Waits for the first result, but not for ever. Only a limited number of clusters do this at a time. Otherwise a start with thousands of clusters
+    /// would make thousands of requests to the local cluster at once.
+    async fn first(&mut self) -> Resolution {
+        let _turn = self.prober.shared.resolving.acquire().await;
+        timeout(TURN, self.resolver.next()).await.unwrap_or(Resolution::Pending)
     }
 }
 

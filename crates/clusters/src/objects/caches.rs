@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use kube::Client;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -30,6 +30,9 @@ pub const GRACE: Duration = Duration::from_secs(30);
 
 /// Capacity of the queue of pipelines. If it is full, the watches wait for the controller.
 const WAKE_BUFFER: usize = 1024;
+/// Maximum number of remote clusters that are resolved for the first time at once. An API server executes 245 requests of ServiceAccounts at
+/// once by default, and other components need their share.
+const RESOLVED: usize = 64;
 
 /// All caches, of the local cluster and of the remote clusters. Clones share the same caches.
 #[derive(Clone)]
@@ -57,6 +60,8 @@ pub(crate) struct Shared {
     stop: CancellationToken,
     broken: CancellationToken,
     remotes: Remotes,
+    /// A permit for each remote cluster whose kubeconfig is read for the first time.
+    pub resolving: Semaphore,
     /// The latest leadership term in which somebody acted on the data.
     last_term: Mutex<u64>,
     /// The labels of all objects that can be selected.
@@ -72,7 +77,9 @@ impl Shared {
         let (tasks, remotes) = (Mutex::default(), Remotes::default());
         let (stop, broken) = (CancellationToken::new(), CancellationToken::new());
         let (last_term, labels) = (Mutex::default(), Mutex::default());
-        (Arc::new(Self { store, wake, tasks, stop, broken, remotes, last_term, labels, metrics, options }), woken)
+        let resolving = Semaphore::new(RESOLVED);
+        let shared = Self { store, wake, tasks, stop, broken, remotes, resolving, last_term, labels, metrics, options };
+        (Arc::new(shared), woken)
     }
 
     /// Locks the table of labels.
