@@ -5,7 +5,6 @@ mod direct;
 mod kills;
 mod late;
 mod long_outage;
-mod lost;
 mod many_changes;
 mod namespaces;
 mod proxy;

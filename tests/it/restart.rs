@@ -2,7 +2,7 @@
 //! each lane.
 #![allow(clippy::float_cmp, reason = "counts are whole numbers")]
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::future::join_all;
 use kube::ResourceExt as _;
@@ -12,7 +12,6 @@ use serde_json::json;
 
 use crate::support::control_plane::ControlPlane;
 use crate::support::receiver::Gate;
-use crate::support::relaybook::Options;
 use crate::support::wait::heavy;
 use crate::support::{Oracle, Receiver, Relaybook, Reply, World};
 
@@ -65,40 +64,6 @@ async fn a_request_in_flight_is_repeated_at_most_once_after_a_kill() {
     let requests = receiver.to("/hook/web");
     assert_eq!(requests.len(), 3);
     assert_eq!((requests[0].id(), &requests[0].body), (requests[1].id(), &requests[1].body));
-}
-
-#[tokio::test]
-async fn ten_kills_over_a_stream_of_changes_lose_nothing() {
-    const KILLS: usize = 10;
-    let _alone = heavy().await;
-    let world = World::new("restart-kills").await;
-    let receiver = Receiver::start();
-    let apps = ["a", "b", "c", "d", "e"];
-    for app in apps {
-        world.deploy(app, "0").await;
-    }
-    world.pipeline("shop", &apps.map(|app| ["dev/", app].concat()).each_ref().map(String::as_str)).await;
-    world.notification("hook", &receiver, json!({})).await;
-    // Another process runs the pipeline controller and is not killed. So every change is in the log.
-    let _observer = Relaybook::with(&world, Options { controllers: "pipeline", ..Options::of(&world) }).await;
-    let mut dispatcher = Relaybook::with(&world, Options { controllers: "dispatch", ..Options::of(&world) }).await;
-    world.settled().await;
-
-    let tags: Vec<_> = (1..=KILLS).map(|n| n.to_string()).collect();
-    for tag in &tags {
-        let stream = join_all(apps.map(|app| world.ship(app, tag)));
-        let killed = async {
-            tokio::time::sleep(Duration::from_millis(fastrand::u64(0..250))).await;
-            dispatcher.kill9();
-            dispatcher.start_again().await;
-        };
-        tokio::join!(stream, killed);
-    }
-    world.fence("shop", &["hook"]).await;
-    let steps: Vec<_> = tags.iter().map(|tag| format!("Deployed {tag}")).collect();
-    let steps: Vec<_> = steps.iter().map(String::as_str).collect();
-    let oracle = Oracle::new(&world, &receiver).after_crashes(KILLS);
-    apps.iter().fold(oracle, |o, app| o.lane(&format!("shop/hook/dev/{app}"), &steps)).check().await;
 }
 
 #[tokio::test]

@@ -30,7 +30,7 @@ pub const GRACE: Duration = Duration::from_secs(30);
 
 /// Capacity of the queue of pipelines. If it is full, the watches wait for the controller.
 const WAKE_BUFFER: usize = 1024;
-/// Maximum number of remote clusters that are resolved for the first time at once. An API server executes 245 requests of ServiceAccounts at
+/// Maximum number of remote clusters that are resolved for the first time at once. An API server executes 245 requests of service accounts at
 /// once by default, and other components need their share.
 const RESOLVED: usize = 64;
 
