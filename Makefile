@@ -101,7 +101,7 @@ chaos: assets helm ## Test three replicas under load and faults for two minutes;
 		$(if $(SECONDS),--seconds $(SECONDS))
 
 .PHONY: chaos-proof
-chaos-proof: assets ## Check that chaos finds defects: it must fail a program that breaks a promise, four times
+chaos-proof: assets ## Check that chaos and the simulation find defects: they must fail programs that break a promise
 	@$(RELAXED) CARGO='$(CARGO) --color never' bash hack/chaos-proof.sh
 
 .PHONY: upgrade

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Proves that `make chaos` and the simulation detect broken promises. The program is built with the feature `broken` and runs four times, two at a time.
+# Proves that `make chaos` and the simulation detect broken promises. The program is built with the feature `broken`. Chaos runs four times, two at a time.
 # RELAYBOOK_BROKEN selects another promise to break each time. Chaos must detect it, with the right kind of violation.
 # Early in the plan of this seed, creates and outcome writes are lost. Each of these faults ends with a kill. A slow machine can have too few
 # requests by then. So a run that finds nothing is followed by longer ones. One detection proves it.

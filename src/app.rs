@@ -99,7 +99,9 @@ pub enum AppError {
 pub async fn run(options: Options, sending: Handle, remote: Handle) -> Result<(), AppError> {
     let mut signals = Signals::new()?;
     let access = Access { context: options.context.clone(), ..Access::default() };
-    let (client, dedicated) = (access.client().await?, access.client().await?);
+    let client = access.client().await?;
+    // For the watches of application objects.
+    let dedicated = if options.runs(Controller::Pipeline) { access.client().await? } else { client.clone() };
     let (metrics, gates, stop) = (Metrics::new(), Gates::default(), CancellationToken::new());
     // This gate is opened after all other gates are added. So the process is never ready before they exist.
     let definitions = gates.add("definitions");
@@ -144,7 +146,7 @@ pub async fn run(options: Options, sending: Handle, remote: Handle) -> Result<()
     ended
 }
 
-/// Runs only the controllers, with these clients, until `stop`. Everything runs in the current runtime.
+/// Runs only the controllers, with these clients, until `stop`, for the simulation. Everything runs in the current runtime.
 pub async fn control(options: Options, client: Client, dedicated: Client, stop: CancellationToken) -> Result<(), AppError> {
     let (sending, remote) = (Handle::current(), Handle::current());
     let process = Process {

@@ -14,7 +14,7 @@ mod world;
 use std::fmt;
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use proptest::strategy::{Strategy as _, ValueTree as _};
@@ -22,7 +22,11 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use steps::{History, histories};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
+use verdict::PROMISES;
 use world::World;
+
+/// A history needs less than a second. With a shorter one, it needs some minutes.
+const LONGEST: Duration = Duration::from_mins(10);
 
 /// Runs histories of the whole program in virtual time.
 #[derive(Debug, Parser)]
@@ -68,6 +72,12 @@ fn alone(args: &Args, seed: u64) -> ExitCode {
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let mut runner = TestRunner::new_with_rng(Config::default(), TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
     let history = histories(seed, args.steps).new_tree(&mut runner).expect("a history").current();
+    // A history that never ends must not stop all others.
+    std::thread::spawn(move || {
+        std::thread::sleep(LONGEST);
+        println!("seed {seed}: not ended after {LONGEST:?}");
+        std::process::exit(2)
+    });
     let Err(why) = run(&history) else { return ExitCode::SUCCESS };
     println!("seed {seed}: {why}");
     let (shortest, why) = shorter(history, why, args.shrinks);
@@ -85,8 +95,8 @@ fn shorter(mut history: History, mut why: String, mut tries: usize) -> (History,
             let mut fewer = history.clone();
             fewer.steps.drain(from..(from + part).min(history.steps.len()));
             match run(&fewer) {
-                Err(again) => (history, why) = (fewer, again),
-                Ok(()) => from += part,
+                Err(again) if promise(&again) == promise(&why) => (history, why) = (fewer, again),
+                _ => from += part,
             }
         }
         part /= 2;
@@ -94,10 +104,15 @@ fn shorter(mut history: History, mut why: String, mut tries: usize) -> (History,
     (history, why)
 }
 
+/// Returns the promise that is broken. `None`: something else is wrong.
+fn promise(why: &str) -> Option<&'static str> {
+    PROMISES.into_iter().find(|promise| why.contains(&format!("{promise}: ")))
+}
+
 /// Runs all histories, as many at a time as there are cores, until one fails.
 fn all(args: &Args) -> ExitCode {
     let begun = Instant::now();
-    let (next, is_found) = (AtomicU64::new(args.first), AtomicBool::new(false));
+    let (next, is_found, is_promise) = (AtomicU64::new(args.first), AtomicBool::new(false), AtomicBool::new(false));
     let end = args.first + args.histories;
     let work = || {
         while !is_found.load(Ordering::Relaxed) {
@@ -114,7 +129,9 @@ fn all(args: &Args) -> ExitCode {
             let ended = history.output().expect("a process");
             if !ended.status.success() && !is_found.swap(true, Ordering::Relaxed) {
                 let said = [ended.stdout, ended.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-                println!("{}\ncargo test --test simulation -- --seed {seed} --steps {steps} repeats it", said.concat());
+                let said = said.concat();
+                is_promise.store(promise(&said).is_some(), Ordering::Relaxed);
+                println!("{said}\ncargo test --test simulation -- --seed {seed} --steps {steps} repeats it");
             }
         }
     };
@@ -122,9 +139,10 @@ fn all(args: &Args) -> ExitCode {
     std::thread::scope(|scope| (0..cores).for_each(|_| drop(scope.spawn(work))));
     let (count, took) = (next.into_inner().min(end) - args.first, begun.elapsed().as_secs_f64());
     let is_found = is_found.into_inner();
-    let said = if is_found { "a promise is broken" } else { "no promise is broken" };
+    let said = if is_found { "a history has failed" } else { "no promise is broken" };
     println!("simulation: {said}; {count} histories of up to {} steps in {took:.0} s", args.steps);
-    if is_found == args.must_find { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let is_good = if args.must_find { is_promise.into_inner() } else { !is_found };
+    if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Runs a history in a new thread, because the clocks and the order of hash maps are those of a thread.
@@ -139,7 +157,7 @@ fn run(history: &History) -> Result<(), String> {
         world.end_all().map_err(|why| format!("at the end, {:?}: {why}", world.now))
     };
     let thread = std::thread::Builder::new().stack_size(16 << 20).spawn(work).expect("a thread");
-    thread.join().unwrap_or_else(|_| Err("a task has panicked".to_owned()))
+    thread.join().unwrap_or_else(|_| Err("the simulation has panicked".to_owned()))
 }
 
 /// Shows the virtual time in log lines.

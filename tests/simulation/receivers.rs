@@ -25,9 +25,8 @@ use tokio::io::DuplexStream;
 
 use super::world::Line;
 
-/// The timeout of the notifications, and of the calls on the way.
-const TIMEOUT: Duration = Duration::from_secs(11);
-
+/// Number of receivers. Each gets the requests of one notification.
+pub const RECEIVERS: usize = 3;
 /// How a receiver answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
@@ -45,6 +44,9 @@ pub struct Arrived {
     pub at: Duration,
     /// The replica that sent it.
     pub replica: usize,
+    /// The receiver.
+    pub receiver: usize,
+    pub pipeline: String,
     /// Its lane: pipeline, notification and target.
     pub lane: String,
     /// Its delivery: the lane, the serial, type and revision.
@@ -52,17 +54,15 @@ pub struct Arrived {
     pub serial: i64,
     /// Whether the change or its Delivery was recorded before.
     pub is_recorded: bool,
-    /// When another request of the lane was still in flight: its number.
-    pub beside: Option<usize>,
     /// Status code and time of the answer.
     pub answered: Option<(u16, Duration)>,
-    /// Whether the receiver still works on it.
-    is_open: bool,
+    /// When the receiver had answered it, or its connection was closed.
+    pub ended: Option<Duration>,
 }
 
 #[derive(Default)]
 struct State {
-    manners: [Option<Manner>; 3],
+    manners: [Option<Manner>; RECEIVERS],
     /// The number of the token that the second receiver accepts, minus one.
     rotated: u32,
     log: Vec<Arrived>,
@@ -94,6 +94,11 @@ impl Receivers {
         let mut state = self.state.lock();
         state.rotated += 1;
         state.rotated + 1
+    }
+
+    /// Whether a receiver accepts every request.
+    pub fn is_open(&self, receiver: usize) -> bool {
+        self.state.lock().manners[receiver].is_none()
     }
 
     /// Sets which replica runs from now on.
@@ -133,21 +138,19 @@ impl Receivers {
         let serial = field("serial").parse().unwrap_or_default();
         let lane = format!("{pipeline}/{}/{}", field("notification"), field("target"));
         let what = format!("{} {}", field("type"), field("revision"));
-        let is_recorded = self.is_recorded(&pipeline, serial);
+        let is_recorded = self.is_recorded(&pipeline, &field("notification"), serial);
         let (number, manner) = {
             let mut state = self.state.lock();
-            // After its timeout, a request counts as ended, although a frozen sender does not close its connection.
-            let since = clock::since_first().saturating_sub(TIMEOUT);
-            let beside = state.log.iter().rposition(|other| other.is_open && other.lane == lane && other.at > since);
             let arrived = Arrived {
                 at: clock::since_first(),
                 replica,
+                receiver,
+                pipeline,
                 delivery: format!("{lane} {serial} {what}"),
                 serial,
                 is_recorded,
-                beside,
                 answered: None,
-                is_open: true,
+                ended: None,
                 lane,
             };
             tracing::debug!(replica, delivery = arrived.delivery, "received");
@@ -174,14 +177,15 @@ impl Receivers {
     }
 
     /// Whether the change is in the log of its pipeline, or its Delivery exists.
-    fn is_recorded(&self, pipeline: &str, serial: i64) -> bool {
+    fn is_recorded(&self, pipeline: &str, notification: &str, serial: i64) -> bool {
         self.network.with(|server| {
             let has = |object: &Value| {
                 object["status"]["log"]["changes"].as_array().into_iter().flatten().any(|change| change["serial"] == serial)
             };
             server.object("pipelines", "team", pipeline).is_some_and(|object| has(&object.value))
-                || server.objects("deliveries").any(|delivery| {
-                    delivery.value["spec"]["serial"] == serial && delivery.value["spec"]["pipelineRef"]["name"] == pipeline
+                || server.objects("deliveries").map(|delivery| &delivery.value["spec"]).any(|spec| {
+                    let is_of = spec["pipelineRef"]["name"] == pipeline && spec["notification"] == notification;
+                    is_of && spec["serial"] == serial
                 })
         })
     }
@@ -192,7 +196,7 @@ struct Open(Receivers, usize);
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.state.lock().log[self.1].is_open = false;
+        self.0.state.lock().log[self.1].ended = Some(clock::since_first());
     }
 }
 

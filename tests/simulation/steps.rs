@@ -119,7 +119,7 @@ fn step() -> impl Strategy<Value = Step> {
         Just(Wrote::LostLater),
         Just(Wrote::Dropped),
         Just(Wrote::Late),
-        prop_oneof![Just(409_u16), Just(429), Just(500), Just(503)].prop_map(Wrote::Refused),
+        prop_oneof![Just(429_u16), Just(500), Just(503), Just(504)].prop_map(Wrote::Refused),
     ];
     let silence = prop_oneof![3 => Just(None), 1 => Just(Some(Silence::Hanging)), 1 => Just(Some(Silence::Broken))];
     let end = prop_oneof![Just(End::Ended), Just(End::Broken), Just(End::Expired)];

@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use http::Method;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
-use jiff::Timestamp;
 use parking_lot::Mutex;
+use relaybook_api::TransitionType;
 use relaybook_simulation::api_server::request::Request;
 use relaybook_simulation::api_server::{Server, kind};
 use relaybook_simulation::clock;
 use relaybook_simulation::service::{Arrived, Fate, Network, Silence};
 use serde_json::{Value, json};
 
-use super::receivers::Receivers;
+use super::receivers::{Manner, RECEIVERS, Receivers};
 use super::replica::{HOME, Replica};
 use super::steps::{Step, Wrote};
-use super::verdict::Verdict;
+use super::verdict::{Cause, REPORTED, Verdict};
 
 /// The namespace of the team.
 pub const TEAM: &str = "team";
@@ -41,10 +41,12 @@ const BODY: &str = r#"{"serial": "{{serial}}", "pipeline": "{{pipeline.name}}", 
     "target": "{{environment}}", "type": "{{type}}", "revision": "{{revision}}"}"#;
 /// How long a call needs at most, each way.
 const WAY: Duration = Duration::from_millis(4);
-/// A replica runs at most this time alone. Then the others run until the same time.
-const TURN: Duration = Duration::from_millis(500);
+/// A replica runs at most this time alone. Then the others run until the same time. So what one does can be seen by another this much earlier.
+pub const TURN: Duration = Duration::from_millis(500);
 /// At the end, nothing is broken any more, and everything must be settled within this time.
 const CALM: Duration = Duration::from_mins(15);
+/// Number of times that everything is checked from then on, 5 s apart.
+const STAYS: usize = 20;
 
 /// What users and their controllers wrote about an application.
 #[derive(Debug)]
@@ -57,11 +59,22 @@ pub struct App {
     /// Whether its last rollout has ended.
     pub is_settled: bool,
     /// Whether its last rollout is good.
-    is_good: bool,
+    pub is_good: bool,
     /// The tag that was good last.
     good: u32,
     /// Whether its object is deleted.
     pub is_gone: bool,
+}
+
+impl App {
+    /// Returns the status that its pipeline must report, and the revision if it is ready.
+    pub fn state(&self) -> (&'static str, Option<u32>) {
+        match (self.is_gone, self.is_good) {
+            (true, _) => ("NotFound", None),
+            (false, true) => ("Current", Some(self.tag)),
+            (false, false) => ("Failed", None),
+        }
+    }
 }
 
 /// What happens to the requests of one replica, to the API server and to receivers.
@@ -86,6 +99,7 @@ pub struct World {
     pub apps: Vec<App>,
     /// Number of requests for promotions that were carried out.
     carried: usize,
+    suspended: [bool; RECEIVERS],
     lines: Arc<Mutex<Vec<Line>>>,
     pub verdict: Verdict,
 }
@@ -95,11 +109,11 @@ impl World {
     pub fn new() -> Result<Self, String> {
         let mut server = Server::new(kinds());
         for name in [HOME, TEAM] {
-            server.add_namespace(name, wall());
+            server.add_namespace(name, clock::wall());
         }
         let lines: Arc<Mutex<Vec<Line>>> = Arc::new(Mutex::new((0..REPLICAS).map(|_| Line::default()).collect()));
         let of = lines.clone();
-        let network = Network::new(server, wall, move |arrived| {
+        let network = Network::new(server, clock::wall, move |arrived| {
             let fate = of.lock()[arrived.client].fate(arrived);
             tracing::debug!(replica = arrived.client, ?fate, "{}", arrived.request);
             Some(fate)
@@ -109,9 +123,18 @@ impl World {
         let dial = receivers.clone();
         relaybook_egress::played::play(Some(Box::new(move |to| dial.connect(to))));
         let replicas = (0..REPLICAS).map(|number| Replica::new(number, network.clone())).collect();
-        let verdict = Verdict::default();
-        let mut this =
-            Self { network, receivers, replicas, now: Duration::ZERO, apps: Vec::new(), carried: 0, lines, verdict };
+        let verdict = Verdict::new();
+        let mut this = Self {
+            network,
+            receivers,
+            replicas,
+            now: Duration::ZERO,
+            apps: Vec::new(),
+            carried: 0,
+            suspended: [false; RECEIVERS],
+            lines,
+            verdict,
+        };
         this.create_objects();
         for replica in &mut this.replicas {
             replica.start(this.now);
@@ -150,7 +173,7 @@ impl World {
         }
         self.create("v1", "Secret", SECRET, json!({"data": {"value": base64(1)}}));
         let auth = json!({"token": {"secretKeyRef": {"name": SECRET, "key": "value"}}});
-        let changes = ["Deployed", "Failed", "Recovered", "Removed", "Added"];
+        let changes = REPORTED.map(TransitionType::as_str);
         // The first two have pipelines without promotions in view, whose expectations are exact.
         for (number, name, types, over) in [
             (0, NOTIFICATIONS[0], &changes[..], json!({})),
@@ -178,11 +201,10 @@ impl World {
             Step::Wait(millis) => self.wait(Duration::from_millis(millis.into()))?,
             Step::Begin(app) => self.begin(app),
             Step::End(app, is_good) => self.end(app, is_good),
-            Step::Receiver(which, manner) => self.receivers.set(which, manner),
+            Step::Receiver(which, manner) => self.receive(which, manner),
             Step::Kill(which) => {
-                self.disturb(which);
                 self.lines.lock()[which].fatal = None;
-                self.replicas[which].kill();
+                self.kill(which);
             }
             Step::Die(which, after, arrives) => {
                 if self.replicas[which].is_running() {
@@ -190,18 +212,21 @@ impl World {
                 }
             }
             Step::Stop(which) => {
-                self.disturb(which);
+                self.verdict.is_merged = true;
                 self.replicas[which].stop();
             }
             Step::Start(which) => self.replicas[which].start(self.now),
             Step::Freeze(which, is_frozen) => {
-                self.disturb(which);
-                self.replicas[which].is_frozen = is_frozen;
+                if std::mem::replace(&mut self.replicas[which].is_frozen, is_frozen) != is_frozen {
+                    self.change(which, Cause::Frozen, is_frozen);
+                }
             }
             Step::Clock(which, ahead) => self.replicas[which].ahead = ahead.into(),
             Step::Outage(which, silence) => {
-                self.disturb(which);
-                self.lines.lock()[which].outage = silence;
+                let before = std::mem::replace(&mut self.lines.lock()[which].outage, silence);
+                if before.is_some() != silence.is_some() {
+                    self.change(which, Cause::CutOff, silence.is_some());
+                }
             }
             Step::Write(which, after, wrote) => self.lines.lock()[which].writes.push_back((after, wrote.fate())),
             Step::Land(which, is_applied) => drop(self.network.land(which.into(), is_applied)),
@@ -230,32 +255,47 @@ impl World {
     /// Repairs everything, waits until all is settled, and checks what must be so at the end.
     pub fn end_all(&mut self) -> Result<(), String> {
         for which in 0..REPLICAS {
+            self.step(Step::Outage(which, None))?;
             self.lines.lock()[which] = Line::default();
-            self.replicas[which].is_frozen = false;
+            self.step(Step::Freeze(which, false))?;
             self.replicas[which].start(self.now);
             self.step(Step::Behind(which, None))?;
         }
-        (0..3).for_each(|receiver| self.receivers.set(receiver, None));
+        (0..RECEIVERS).for_each(|receiver| self.receive(receiver, None));
         (0..NOTIFICATIONS.len()).for_each(|which| self.suspend(which, false));
         while self.network.land(0, true) {}
         (0..self.apps.len()).for_each(|app| self.end(app, true));
         let until = self.now + CALM;
-        loop {
+        // What is so once must stay so.
+        let mut stays = 0;
+        while stays < STAYS {
             self.wait(Duration::from_secs(5))?;
+            self.check()?;
             // A replica that was asked to end starts again, as its Pod does.
             (0..REPLICAS).for_each(|which| self.replicas[which].start(self.now));
             match Verdict::at_the_end(self) {
-                Ok(()) => return Ok(()),
-                Err(why) if self.now > until => return Err(why),
+                Ok(()) => stays += 1,
+                Err(why) if stays > 0 || self.now > until => return Err(why),
                 Err(_) => {}
             }
         }
+        Ok(())
     }
 
-    /// Notes that a replica does not do its work from now on, or again.
-    fn disturb(&mut self, which: usize) {
-        self.verdict.is_merged = true;
-        self.verdict.disturbed.push((which, self.now));
+    /// Notes that a replica does not do its work from now on, or does it again.
+    fn change(&mut self, which: usize, cause: Cause, is_disturbed: bool) {
+        if is_disturbed {
+            self.verdict.disturb(which, cause, self.now);
+        } else {
+            self.verdict.recover(which, cause, self.now);
+        }
+    }
+
+    fn kill(&mut self, which: usize) {
+        if self.replicas[which].is_running() {
+            self.change(which, Cause::Killed, true);
+            self.replicas[which].kill();
+        }
     }
 
     fn wait(&mut self, time: Duration) -> Result<(), String> {
@@ -264,13 +304,13 @@ impl World {
         let turn = (time / 8).clamp(Duration::from_millis(1), TURN);
         while self.now < until {
             let next = (self.now + turn).min(until);
-            for which in 0..REPLICAS {
+            let first = fastrand::usize(0..REPLICAS);
+            for which in (0..REPLICAS).map(|after| (first + after) % REPLICAS) {
                 self.receivers.of_replica(which);
                 self.replicas[which].run(self.now, next)?;
                 clock::show(next, 0);
                 if std::mem::take(&mut self.lines.lock()[which].is_dead) {
-                    self.disturb(which);
-                    self.replicas[which].kill();
+                    self.kill(which);
                 }
             }
             self.now = next;
@@ -342,7 +382,20 @@ impl World {
         self.write(&Method::PATCH, "v1", "secrets", SECRET, false, &json!({"data": {"value": base64(token)}}));
     }
 
-    fn suspend(&self, which: usize, is_suspended: bool) {
+    fn receive(&mut self, which: usize, manner: Option<Manner>) {
+        // Another one that was open stays so.
+        let is_open = manner.is_none() && !self.suspended[which];
+        self.verdict.open[which] = is_open.then(|| self.verdict.open[which].unwrap_or(self.now));
+        self.receivers.set(which, manner);
+    }
+
+    fn suspend(&mut self, which: usize, is_suspended: bool) {
+        let was_suspended = std::mem::replace(&mut self.suspended[which], is_suspended);
+        if is_suspended {
+            self.verdict.open[which] = None;
+        } else if was_suspended && self.receivers.is_open(which) {
+            self.verdict.open[which] = Some(self.now);
+        }
         let spec = json!({"spec": {"suspend": is_suspended}});
         self.write(&Method::PATCH, "relaybook.dev/v1alpha1", "notifications", NOTIFICATIONS[which], false, &spec);
     }
@@ -352,7 +405,7 @@ impl World {
         let settled: Vec<Value> =
             self.objects("deliveries").into_iter().filter(|delivery| delivery["status"]["outcome"].is_string()).collect();
         if let Some(delivery) = settled.get(which % settled.len().max(1)) {
-            self.verdict.redelivered.insert(delivery_of(delivery));
+            self.verdict.redelivered.insert(delivery_of(delivery), self.now);
             let value = format!("{:?}", self.now);
             let annotation = json!({"metadata": {"annotations": {relaybook_api::delivery::REDELIVER: value}}});
             let name = delivery["metadata"]["name"].as_str().unwrap_or_default();
@@ -425,8 +478,9 @@ impl World {
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(kind))]);
         let request = Request::parse(method, &path, "", &headers, body.to_string().into());
         let request = request.map_err(|failure| failure.status()).expect("a valid request");
-        self.network
-            .with(|server| server.answer(&request, wall()).map(drop).map_err(|failure| failure.status()).expect("written"));
+        self.network.with(|server| {
+            server.answer(&request, clock::wall()).map(drop).map_err(|failure| failure.status()).expect("written")
+        });
     }
 
     /// Returns an object of the team. Null: it does not exist.
@@ -502,10 +556,6 @@ fn base64(token: u32) -> String {
 fn rollout(tag: u32) -> Value {
     let containers = json!([{"name": "app", "image": format!("registry.example/app:{tag}")}]);
     json!({"replicas": 1, "template": {"spec": {"containers": containers}}})
-}
-
-fn wall() -> Timestamp {
-    Timestamp::now()
 }
 
 fn kinds() -> Vec<kind::Kind> {

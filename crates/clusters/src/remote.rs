@@ -117,9 +117,17 @@ impl Remote {
         (Self { resolver, prober: Prober { shared, cluster, link, reachability, notified, state, nudge } }, handle)
     }
 
+    /// Waits for the first event or error of its watch, but not for ever. Only a limited number of clusters do this at a time. Otherwise a
+    /// start with thousands of clusters would make thousands of requests to the local cluster at once.
+    async fn begin(&mut self) {
+        let _turn = self.prober.shared.resolving.acquire().await;
+        let _ = timeout(TURN, self.resolver.step()).await;
+    }
+
     /// Runs the task until dropped.
     pub async fn run(mut self) {
-        let mut resolution = self.first().await;
+        self.begin().await;
+        let mut resolution = Resolution::Pending;
         loop {
             // The future that is dropped here owns the old connection, so its connections close with it.
             resolution = tokio::select! {
@@ -127,15 +135,6 @@ impl Remote {
                 never = self.prober.work(&resolution) => match never {},
             };
         }
-    }
-}
-
-impl Remote {
-    /// Waits for the first result, but not for ever. Only a limited number of clusters do this at a time. Otherwise a start with thousands of clusters
-    /// would make thousands of requests to the local cluster at once.
-    async fn first(&mut self) -> Resolution {
-        let _turn = self.prober.shared.resolving.acquire().await;
-        timeout(TURN, self.resolver.next()).await.unwrap_or(Resolution::Pending)
     }
 }
 

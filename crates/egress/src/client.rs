@@ -33,6 +33,7 @@ use crate::addresses::resolver::Guarded;
 use connect::Connector;
 use line::Call;
 use proxy::Proxy;
+use relaybook_runtime::apart::apart;
 use tls::{Fingerprint, Tls};
 use traffic::Traffic;
 use trust::Verifies;
@@ -166,7 +167,7 @@ impl Clients {
     async fn build(&self, traffic: Traffic, connect_timeout: Duration, tls: Tls) -> Result<Http, ClientError> {
         let _permit = self.builders.acquire().await.map_err(|_| ClientError::Unfinished)?;
         let factory = Arc::clone(&self.factory);
-        let building = tokio::task::spawn_blocking(move || factory.create(traffic, connect_timeout, &tls));
+        let building = apart(move || factory.create(traffic, connect_timeout, &tls));
         building.await.map_err(|_| ClientError::Unfinished)?
     }
 }

@@ -2,12 +2,13 @@
 //!
 //! In: an `Api`, and keys of objects. Out: watch events of the objects that parse ([`watch`]), which of them are ours ([`leader`]), proof of that
 //! for writes ([`tenure`]), and permits for concurrent calls ([`limiter`], [`fair`]). Also how long writes wait ([`pace`]), and responses within a
-//! deadline ([`mod@call`]). Statuses are written by [`guarded`] patches. [`controller`] is the loop of a controller. [`report`] writes
+//! deadline ([`mod@call`]), and calculations on threads of their own ([`mod@apart`]). Statuses are written by [`guarded`] patches. [`controller`] is the loop of a controller. [`report`] writes
 //! Events, [`published`] the configuration of the running controllers, and [`installed`] compares the CRDs.
 //! [`certificates`] verifies servers. A controller gets a [`Common`].
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout))]
 
+pub mod apart;
 pub mod call;
 pub mod certificates;
 pub mod controller;

@@ -10,8 +10,10 @@
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_long, c_uint, c_void};
+use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use rustix::io::Errno;
 use rustix::rand::GetRandomFlags;
 use rustix::time::ClockId;
@@ -62,11 +64,25 @@ pub fn show(time: Duration, ahead: i64) {
 pub fn within<T>(runtime: &Runtime, ahead: i64, work: impl Future<Output = T>) -> T {
     AHEAD.set(ahead);
     runtime.block_on(async {
-        let before = SHOWN.replace(Shown::Runtime);
-        let done = work.await;
-        SHOWN.set(before);
-        done
+        let _before = Before(SHOWN.replace(Shown::Runtime));
+        work.await
     })
+}
+
+/// What the clocks showed before. A panic restores it, too.
+struct Before(Shown);
+
+impl Drop for Before {
+    fn drop(&mut self) {
+        SHOWN.set(self.0);
+    }
+}
+
+/// Returns the time of an exact wall clock.
+#[must_use]
+pub fn wall() -> Timestamp {
+    let time = FIRST + since_first();
+    i64::try_from(time.as_millis()).ok().and_then(|millis| Timestamp::from_millisecond(millis).ok()).unwrap_or_default()
 }
 
 /// Returns the time since the first moment, by the clocks of this thread.
@@ -103,6 +119,16 @@ struct Timespec {
     nanoseconds: c_long,
 }
 
+unsafe extern "C" {
+    fn __errno_location() -> *mut c_int;
+}
+
+/// Sets `errno`, as the functions of libc do.
+fn failed(error: Errno) {
+    // SAFETY: libc returns a valid pointer to the variable of this thread.
+    unsafe { __errno_location().write(error.raw_os_error()) };
+}
+
 /// See `clock_gettime(3)`.
 #[unsafe(no_mangle)]
 extern "C" fn clock_gettime(clock: c_int, into: *mut Timespec) -> c_int {
@@ -113,8 +139,15 @@ extern "C" fn clock_gettime(clock: c_int, into: *mut Timespec) -> c_int {
         7 => (ClockId::Boottime, BOOTED),
         2 => (ClockId::ProcessCPUTime, Duration::ZERO),
         3 => (ClockId::ThreadCPUTime, Duration::ZERO),
-        _ => return -1,
+        _ => {
+            failed(Errno::INVAL);
+            return -1;
+        }
     };
+    if into.is_null() {
+        failed(Errno::FAULT);
+        return -1;
+    }
     let time = match shown().filter(|_| !first.is_zero()) {
         Some(time) if first == FIRST => {
             let ahead = AHEAD.try_with(Cell::get).unwrap_or_default();
@@ -132,24 +165,31 @@ extern "C" fn clock_gettime(clock: c_int, into: *mut Timespec) -> c_int {
 /// See getrandom(2).
 #[unsafe(no_mangle)]
 extern "C" fn getrandom(into: *mut c_void, length: usize, flags: c_uint) -> isize {
-    // SAFETY: the caller gives a pointer to this number of bytes, which it owns.
-    let bytes = unsafe { std::slice::from_raw_parts_mut(into.cast::<u8>(), length) };
+    if length == 0 {
+        return 0;
+    }
+    if into.is_null() {
+        failed(Errno::FAULT);
+        return -1;
+    }
+    // SAFETY: the caller gives a pointer to this number of bytes, which it owns. They need no value yet.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(into.cast::<MaybeUninit<u8>>(), length) };
     let Some(mut state) = RANDOM.try_with(Cell::get).ok().flatten() else {
-        let got = rustix::rand::getrandom(bytes, GetRandomFlags::from_bits_retain(flags));
-        return got.map_or_else(failed, usize::cast_signed);
+        return match rustix::rand::getrandom(bytes, GetRandomFlags::from_bits_retain(flags)) {
+            Ok((known, _)) => known.len().cast_signed(),
+            Err(error) => {
+                failed(error);
+                -1
+            }
+        };
     };
     for byte in bytes {
         // The generator of Knuth's MMIX. It only has to differ, and to repeat.
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        *byte = (state >> 56).to_le_bytes()[0];
+        byte.write((state >> 56).to_le_bytes()[0]);
     }
     RANDOM.set(Some(state));
     length.cast_signed()
-}
-
-/// The only errors of `getrandom` are those after which the caller tries again, or reads a file.
-fn failed(_: Errno) -> isize {
-    -1
 }
 
 /// Adds milliseconds, which can be negative.

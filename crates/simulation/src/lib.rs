@@ -14,6 +14,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod api_server;
+#[cfg(target_os = "linux")]
 pub mod clock;
 pub mod connection;
 pub mod service;

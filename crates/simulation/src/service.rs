@@ -1,7 +1,8 @@
 //! The model of the API server under `kube::Client`, with faults.
 //!
 //! In: the requests of clients, and what the caller decides about each of them ([`Fate`]) and about each watch. Out: answers, errors, events,
-//! or silence. It waits for nothing but the caller: it has no timeouts, and a watch ends only if the caller ends it.
+//! or silence. It waits for the caller, and for the time that requests need on their way. It has no timeouts, and a watch ends only if the
+//! caller ends it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;

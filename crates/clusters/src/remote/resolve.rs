@@ -83,10 +83,15 @@ impl Resolver {
                 self.told = now.clone();
                 return now;
             }
-            tokio::select! {
-                () = next(&mut self.object, &self.metrics) => self.object_seen(),
-                () = next(&mut self.secret, &self.metrics) => {}
-            }
+            self.step().await;
+        }
+    }
+
+    /// Waits for one event or error of the watches. It can be dropped at any time.
+    pub async fn step(&mut self) {
+        tokio::select! {
+            () = next(&mut self.object, &self.metrics) => self.object_seen(),
+            () = next(&mut self.secret, &self.metrics) => {}
         }
     }
 

@@ -7,8 +7,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
-use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
 use super::Context;
@@ -18,6 +16,7 @@ use super::follow::Key;
 use crate::outbox::Scope;
 use relaybook_api::ObjectName;
 use relaybook_api::values::refs::ConfigMapKey;
+use relaybook_runtime::apart::apart;
 use relaybook_settings::config::{EffectiveNotification, Sending};
 
 /// While there is much to compile, the watches are updated at most once in this interval.
@@ -117,7 +116,12 @@ pub(super) async fn compile(ctx: Arc<Context>, stop: CancellationToken) -> &'sta
                     let outcome = work.config.run(&mut job);
                     (job, outcome)
                 });
-                let Some((job, outcome)) = compiled.await else { continue };
+                let (job, outcome) = match compiled.await {
+                    Ok(done) => done,
+                    // A panic is a defect. It ends the process, as a panic in this task would.
+                    Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                    Err(_) => continue,
+                };
                 let (changed, is_compiled) = ctx.config.finish(&namespace, job, outcome);
                 is_due |= is_compiled;
                 enqueue_affected(&ctx, changed);
@@ -133,18 +137,4 @@ pub(super) async fn compile(ctx: Arc<Context>, stop: CancellationToken) -> &'sta
         }
     }
     "the dispatcher's layer compilation"
-}
-
-/// Calculates on a thread for blocking work. `None`: the process ends. A runtime with one thread calculates at once: it is that of a test,
-/// which must repeat exactly.
-async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    if Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread {
-        return Some(work());
-    }
-    match spawn_blocking(work).await {
-        Ok(done) => Some(done),
-        // A panic is a defect. It ends the process, as a panic in this task would.
-        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        Err(_) => None,
-    }
 }
