@@ -118,7 +118,11 @@ fn call() -> impl Strategy<Value = Call> {
         5 => (at(), content(), base()).prop_map(|(at, content, base)| Call::Merge(at, content, base)),
         6 => (at(), content(), prop::option::of(test)).prop_map(|(at, content, test)| Call::Patch(at, content, test)),
         6 => (at(), content(), base(), base()).prop_map(|(at, content, base, uid)| Call::Replace(at, content, base, uid)),
-        5 => (at(), content(), any::<bool>(), any::<bool>(), base()).prop_map(|(at, content, first, force, uid)| Call::Apply(at, content, first, force, uid)),
+        5 => (at(), content(), any::<bool>(), any::<bool>(), base()).prop_map(|(at, content, first, force, uid)| {
+            // The status of a Delivery is one value for server-side apply.
+            let at = if at.kind == 1 { At { kind: 2, ..at } } else { at };
+            Call::Apply(at, content, first, force, uid)
+        }),
         2 => (at(), prop::bool::weighted(0.3)).prop_map(|(at, is_set)| Call::Finalizer(at, is_set)),
         3 => (at(), base(), base()).prop_map(|(at, version, uid)| Call::Delete(at, version, uid)),
         1 => (0..KINDS, label(), any::<bool>()).prop_map(|(kind, label, is_metadata)| Call::Watch(kind, label, is_metadata)),

@@ -16,7 +16,7 @@
 //! There is no schema: nothing is validated, pruned or defaulted. Nothing checks permissions, and there is no admission, except that a new
 //! object needs its namespace. There are no owners and no garbage collection, no dry runs, no generated names, and no deletion of
 //! collections. A deletion has no other propagation than `Background`. Objects have no `managedFields`; lists in server-side apply are
-//! atomic. There is no streaming list.
+//! atomic, and maps are not. There is no streaming list.
 
 mod apply;
 mod discovery;
