@@ -61,16 +61,20 @@ impl Server {
         let objects = self.collections[kind].at(version);
         let objects = objects.into_iter().filter(|(key, object)| {
             let is_later = after.is_none_or(|after| *key > after);
-            is_later && is_in(&object.value, &request.namespace) && selector.selects(&object.value)
+            is_later && is_in(&object.value, &request.namespace)
         });
-        let mut objects: Vec<(&str, &Arc<Object>)> = objects.collect();
+        let all: Vec<(&str, &Arc<Object>)> = objects.collect();
+        let mut objects: Vec<_> = all.iter().copied().filter(|(_, object)| selector.selects(&object.value)).collect();
         let mut metadata = json!({"resourceVersion": version.to_string()});
         if of.is_custom && !request.is_metadata {
             metadata["continue"] = json!("");
         }
-        if limit > 0 && objects.len() > limit {
-            let rest = objects.split_off(limit).len();
-            let last = objects.last().map_or("", |(key, _)| key);
+        // The server reads until the page is full. It does not know whether one of the further objects is selected.
+        let is_full = limit > 0 && objects.len() >= limit;
+        objects.truncate(if limit > 0 { limit } else { usize::MAX });
+        let last = objects.last().map_or("", |(key, _)| key);
+        let rest = all.iter().filter(|(key, _)| *key > last).count();
+        if is_full && rest > 0 {
             metadata["continue"] = json!(format!("{version}:{last}"));
             if selector.is_empty() {
                 metadata["remainingItemCount"] = json!(rest);
