@@ -72,10 +72,10 @@ impl Server {
         // The server reads until the page is full. It does not know whether one of the further objects is selected.
         let is_full = limit > 0 && objects.len() >= limit;
         objects.truncate(if limit > 0 { limit } else { usize::MAX });
-        let last = objects.last().map_or("", |(key, _)| key);
-        let rest = all.iter().filter(|(key, _)| *key > last).count();
+        let end = objects.last().map_or("", |(key, _)| key);
+        let rest = all.iter().filter(|(key, _)| *key > end).count();
         if is_full && rest > 0 {
-            metadata["continue"] = json!(format!("{version}:{last}"));
+            metadata["continue"] = json!(format!("{version}:{end}"));
             if selector.is_empty() {
                 metadata["remainingItemCount"] = json!(rest);
             }
