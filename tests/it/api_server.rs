@@ -484,7 +484,7 @@ fn ranked(all: &mut [Value]) {
 /// Returns a client of a new model.
 fn model() -> Client {
     let kinds = relaybook_api::crds().iter().flat_map(kind::custom).chain(kind::builtin()).collect();
-    Network::new(Server::new(kinds), relaybook_api::now, |_| Some(Fate::Answered)).client(0)
+    Network::new(Server::new(kinds), relaybook_api::now, |_| Fate::Answered).client(0)
 }
 
 /// Returns what a call has led to: its name with the code of the answer, or the type of an event.

@@ -5,6 +5,8 @@
 
 #![allow(clippy::expect_used, clippy::print_stdout)]
 
+mod apps;
+mod line;
 mod receivers;
 mod replica;
 mod steps;

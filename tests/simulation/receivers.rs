@@ -23,7 +23,7 @@ use relaybook_simulation::service::Network;
 use serde_json::Value;
 use tokio::io::DuplexStream;
 
-use super::world::Line;
+use super::line::Line;
 
 /// Number of receivers. Each gets the requests of one notification.
 pub const RECEIVERS: usize = 3;

@@ -10,8 +10,9 @@ use relaybook_api::{Change, TransitionType};
 use relaybook_core::meaning::transitions;
 use serde_json::Value;
 
+use super::apps::App;
 use super::receivers::{Arrived, RECEIVERS};
-use super::world::{App, ENVIRONMENTS, NOTIFICATIONS, PIPELINES, TRAIN, TURN, World, delivery_of};
+use super::world::{ENVIRONMENTS, NOTIFICATIONS, PIPELINES, TRAIN, TURN, World, delivery_of};
 
 /// How the words about each broken promise begin.
 pub const PROMISES: [&str; 8] =
@@ -241,9 +242,7 @@ impl Verdict {
         }
         Ok(())
     }
-}
 
-impl Verdict {
     /// Checks that each change of an application that was recorded has a delivery in this lane, except those that were merged later.
     fn all_sent(&self, pipeline: &str, environment: &str, rows: &BTreeSet<(i64, String)>) -> Result<(), String> {
         let subject = format!("target/{environment}/");
@@ -322,6 +321,7 @@ fn fits(rows: &[&str], told: &[String], is_merged: bool) -> Result<(), &'static 
     Ok(())
 }
 
-fn is_accepted(request: &Arrived) -> bool {
+/// Whether the receiver has accepted a request.
+pub fn is_accepted(request: &Arrived) -> bool {
     request.answered.is_some_and(|(code, _)| (200..300).contains(&code))
 }

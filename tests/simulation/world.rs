@@ -2,7 +2,7 @@
 //!
 //! In: the steps of a history. Out: what happened, for the [`verdict`](super::verdict).
 
-use std::collections::VecDeque;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,12 +13,14 @@ use relaybook_api::TransitionType;
 use relaybook_simulation::api_server::request::Request;
 use relaybook_simulation::api_server::{Server, kind};
 use relaybook_simulation::clock;
-use relaybook_simulation::service::{Arrived, Fate, Network, Silence};
+use relaybook_simulation::service::Network;
 use serde_json::{Value, json};
 
+use super::apps::App;
+use super::line::Line;
 use super::receivers::{Manner, RECEIVERS, Receivers};
 use super::replica::{HOME, Replica};
-use super::steps::{Step, Wrote};
+use super::steps::Step;
 use super::verdict::{Cause, REPORTED, Verdict};
 
 /// The namespace of the team.
@@ -33,12 +35,16 @@ pub const ENVIRONMENTS: [&str; 2] = ["dev", "prod"];
 pub const NOTIFICATIONS: [&str; 2] = ["chat", "audit"];
 /// The pipeline whose revisions are promoted from `dev` to `prod`, and the notification whose receiver carries that out.
 pub const TRAIN: &str = "train";
-const DEPLOYER: &str = "deployer";
+pub const DEPLOYER: &str = "deployer";
 /// The Secret with the token of the second notification.
 const SECRET: &str = "token";
 /// The template of all bodies.
 const BODY: &str = r#"{"serial": "{{serial}}", "pipeline": "{{pipeline.name}}", "notification": "{{notification.name}}",
     "target": "{{environment}}", "type": "{{type}}", "revision": "{{revision}}"}"#;
+/// Longest time in which the write of an outcome is tried again after its answer was lost, at most once or twice.
+const UNANSWERED: Duration = Duration::from_mins(1);
+/// Before a wait of this time or longer, all watches get a bookmark.
+const BOOKMARKS: Duration = Duration::from_secs(10);
 /// How long a call needs at most, each way.
 const WAY: Duration = Duration::from_millis(4);
 /// A replica runs at most this time alone. Then the others run until the same time. So what one does can be seen by another this much earlier.
@@ -48,48 +54,6 @@ const CALM: Duration = Duration::from_mins(15);
 /// Number of times that everything is checked from then on, 5 s apart.
 const STAYS: usize = 20;
 
-/// What users and their controllers wrote about an application.
-#[derive(Debug)]
-pub struct App {
-    pub name: String,
-    /// The tag of its image, a number.
-    pub tag: u32,
-    /// The transitions since it was created.
-    pub told: Vec<String>,
-    /// Whether its last rollout has ended.
-    pub is_settled: bool,
-    /// Whether its last rollout is good.
-    pub is_good: bool,
-    /// The tag that was good last.
-    good: u32,
-    /// Whether its object is deleted.
-    pub is_gone: bool,
-}
-
-impl App {
-    /// Returns the status that its pipeline must report, and the revision if it is ready.
-    pub fn state(&self) -> (&'static str, Option<u32>) {
-        match (self.is_gone, self.is_good) {
-            (true, _) => ("NotFound", None),
-            (false, true) => ("Current", Some(self.tag)),
-            (false, false) => ("Failed", None),
-        }
-    }
-}
-
-/// What happens to the requests of one replica, to the API server and to receivers.
-#[derive(Default)]
-pub struct Line {
-    /// No request arrives.
-    outage: Option<Silence>,
-    /// What happens to the next writes, each after a number of others.
-    writes: VecDeque<(u8, Fate)>,
-    /// After this number of writes and requests to receivers the process is killed. The last one still arrives, or does not.
-    fatal: Option<(u8, bool)>,
-    /// Whether it is killed.
-    is_dead: bool,
-}
-
 /// The world.
 pub struct World {
     pub network: Network,
@@ -98,7 +62,7 @@ pub struct World {
     pub now: Duration,
     pub apps: Vec<App>,
     /// Number of requests for promotions that were carried out.
-    carried: usize,
+    pub carried: usize,
     suspended: [bool; RECEIVERS],
     lines: Arc<Mutex<Vec<Line>>>,
     pub verdict: Verdict,
@@ -108,6 +72,7 @@ impl World {
     /// Returns a world whose replicas run and have settled.
     pub fn new() -> Result<Self, String> {
         let mut server = Server::new(kinds());
+        server.refuses_old_watches = fastrand::bool();
         for name in [HOME, TEAM] {
             server.add_namespace(name, clock::wall());
         }
@@ -116,7 +81,7 @@ impl World {
         let network = Network::new(server, clock::wall, move |arrived| {
             let fate = of.lock()[arrived.client].fate(arrived);
             tracing::debug!(replica = arrived.client, ?fate, "{}", arrived.request);
-            Some(fate)
+            fate
         });
         network.delay(WAY);
         let receivers = Receivers::new(network.clone(), lines.clone());
@@ -146,18 +111,7 @@ impl World {
     fn create_objects(&mut self) {
         for pipeline in PIPELINES.into_iter().chain([TRAIN]) {
             for environment in ENVIRONMENTS {
-                let name = format!("{pipeline}-{environment}");
-                self.create("apps/v1", "Deployment", &name, json!({"spec": rollout(1)}));
-                self.finish(&name, true);
-                self.apps.push(App {
-                    name,
-                    tag: 1,
-                    told: Vec::new(),
-                    is_settled: true,
-                    is_good: true,
-                    good: 1,
-                    is_gone: false,
-                });
+                self.create_app(format!("{pipeline}-{environment}"));
             }
             let environments = ENVIRONMENTS.map(|environment| {
                 let target = json!({"namespace": TEAM, "appRef": {"name": format!("{pipeline}-{environment}")}});
@@ -174,7 +128,7 @@ impl World {
         self.create("v1", "Secret", SECRET, json!({"data": {"value": base64(1)}}));
         let auth = json!({"token": {"secretKeyRef": {"name": SECRET, "key": "value"}}});
         let changes = REPORTED.map(TransitionType::as_str);
-        // The first two have pipelines without promotions in view, whose expectations are exact.
+        // The number of its receiver, its name, what triggers it, and what is different.
         for (number, name, types, over) in [
             (0, NOTIFICATIONS[0], &changes[..], json!({})),
             (1, NOTIFICATIONS[1], &changes[..], json!({"endpoint": {"auth": auth}, "delivery": {"retain": {"perLane": 4}}})),
@@ -215,7 +169,7 @@ impl World {
                 self.verdict.is_merged = true;
                 self.replicas[which].stop();
             }
-            Step::Start(which) => self.replicas[which].start(self.now),
+            Step::Start(which) => self.start(which),
             Step::Freeze(which, is_frozen) => {
                 if std::mem::replace(&mut self.replicas[which].is_frozen, is_frozen) != is_frozen {
                     self.change(which, Cause::Frozen, is_frozen);
@@ -231,6 +185,7 @@ impl World {
             Step::Write(which, after, wrote) => self.lines.lock()[which].writes.push_back((after, wrote.fate())),
             Step::Land(which, is_applied) => drop(self.network.land(which.into(), is_applied)),
             Step::Behind(which, allowed) => {
+                self.verdict.is_merged |= allowed.is_some();
                 for watch in self.network.watches().iter().filter(|watch| watch.client == which) {
                     self.network.allow(watch.id, allowed.map(usize::from));
                 }
@@ -247,7 +202,10 @@ impl World {
             Step::Rotate => self.rotate(),
             Step::Suspend(which, is_suspended) => self.suspend(which, is_suspended),
             Step::Redeliver(which) => self.redeliver(which.into()),
-            Step::Compact => self.network.with(|server| server.compact(server.version())),
+            Step::Compact => {
+                self.verdict.is_merged = true;
+                self.network.with(|server| server.compact(server.version()));
+            }
         }
         self.check()
     }
@@ -258,7 +216,7 @@ impl World {
             self.step(Step::Outage(which, None))?;
             self.lines.lock()[which] = Line::default();
             self.step(Step::Freeze(which, false))?;
-            self.replicas[which].start(self.now);
+            self.start(which);
             self.step(Step::Behind(which, None))?;
         }
         (0..RECEIVERS).for_each(|receiver| self.receive(receiver, None));
@@ -272,7 +230,7 @@ impl World {
             self.wait(Duration::from_secs(5))?;
             self.check()?;
             // A replica that was asked to end starts again, as its Pod does.
-            (0..REPLICAS).for_each(|which| self.replicas[which].start(self.now));
+            (0..REPLICAS).for_each(|which| self.start(which));
             match Verdict::at_the_end(self) {
                 Ok(()) => stays += 1,
                 Err(why) if stays > 0 || self.now > until => return Err(why),
@@ -291,6 +249,14 @@ impl World {
         }
     }
 
+    fn start(&mut self, which: usize) {
+        if !self.replicas[which].is_running() {
+            // The new process is not frozen.
+            self.change(which, Cause::Frozen, false);
+            self.replicas[which].start(self.now);
+        }
+    }
+
     fn kill(&mut self, which: usize) {
         if self.replicas[which].is_running() {
             self.change(which, Cause::Killed, true);
@@ -299,6 +265,9 @@ impl World {
     }
 
     fn wait(&mut self, time: Duration) -> Result<(), String> {
+        if time >= BOOKMARKS {
+            self.network.watches().iter().for_each(|watch| self.network.bookmark(watch.id));
+        }
         let until = self.now + time;
         // A long time with the same steps for all histories.
         let turn = (time / 8).clamp(Duration::from_millis(1), TURN);
@@ -327,55 +296,6 @@ impl World {
         checked
     }
 
-    /// Begins a rollout of the next tag. A deleted object is created again.
-    fn begin(&mut self, app: usize) {
-        let next = self.apps[app].tag + 1;
-        self.roll_out(app, next);
-    }
-
-    fn roll_out(&mut self, app: usize, next: u32) {
-        let App { name, tag, is_settled, is_gone, told, .. } = &mut self.apps[app];
-        (*tag, *is_settled) = (next, false);
-        let (name, spec) = (name.clone(), json!({"spec": rollout(next)}));
-        if std::mem::take(is_gone) {
-            told.push(format!("Added {next}"));
-            self.create("apps/v1", "Deployment", &name, spec);
-        } else {
-            self.write(&Method::PATCH, "apps/v1", "deployments", &name, false, &spec);
-        }
-    }
-
-    /// Deletes an application object, if it exists. Those of promotions stay.
-    fn remove(&mut self, app: usize) {
-        let App { name, told, is_settled, is_gone, .. } = &mut self.apps[app];
-        if app < PIPELINES.len() * ENVIRONMENTS.len() && !std::mem::replace(is_gone, true) {
-            told.push("Removed ".to_owned());
-            *is_settled = true;
-            let name = name.clone();
-            self.write(&Method::DELETE, "apps/v1", "deployments", &name, false, &json!({}));
-        }
-    }
-
-    /// Carries out the requests for promotions that the receiver has accepted.
-    fn carry_out(&mut self) {
-        let prod = self.apps.len() - 1;
-        let requests = self.receivers.log(|log| {
-            let of = log.iter().filter(|request| {
-                request.lane.starts_with("train/deployer/") && request.answered.is_some_and(|(code, _)| code < 300)
-            });
-            of.map(|request| request.delivery.rsplit(' ').next().and_then(|tag| tag.parse().ok()).unwrap_or(0))
-                .collect::<Vec<u32>>()
-        });
-        for tag in requests.into_iter().skip(self.carried) {
-            self.carried += 1;
-            if tag > self.apps[prod].tag {
-                clock::show(self.now, 0);
-                self.roll_out(prod, tag);
-                self.end(prod, true);
-            }
-        }
-    }
-
     /// Changes the token of the second notification. Its receiver accepts only the newest.
     fn rotate(&mut self) {
         let token = self.receivers.rotate();
@@ -402,8 +322,14 @@ impl World {
 
     /// Orders that a settled delivery is sent again.
     fn redeliver(&mut self, which: usize) {
-        let settled: Vec<Value> =
-            self.objects("deliveries").into_iter().filter(|delivery| delivery["status"]["outcome"].is_string()).collect();
+        // Not of one whose outcome may still be written: a known defect. If the answer to that write is lost, the write is repeated, and replaces
+        // the state that the redelivery has set meanwhile. So it can end a redelivery that waits, for example for a suspended notification.
+        let since = self.now.saturating_sub(UNANSWERED);
+        let recent: BTreeSet<String> =
+            self.receivers.log(|log| log.iter().filter(|r| r.at > since).map(|r| r.delivery.clone()).collect());
+        let is_settled =
+            |delivery: &Value| delivery["status"]["outcome"].is_string() && !recent.contains(&delivery_of(delivery));
+        let settled: Vec<Value> = self.objects("deliveries").into_iter().filter(is_settled).collect();
         if let Some(delivery) = settled.get(which % settled.len().max(1)) {
             self.verdict.redelivered.insert(delivery_of(delivery), self.now);
             let value = format!("{:?}", self.now);
@@ -413,54 +339,8 @@ impl World {
         }
     }
 
-    /// Ends the rollout of an application, if there is one.
-    fn end(&mut self, app: usize, is_good: bool) {
-        if !std::mem::replace(&mut self.apps[app].is_settled, true) {
-            self.report(app, is_good);
-        }
-    }
-
-    /// Lets an application fail without a rollout, or recover.
-    fn flip(&mut self, app: usize) {
-        let App { is_settled, is_gone, is_good, .. } = self.apps[app];
-        if is_settled && !is_gone {
-            self.report(app, !is_good);
-        }
-    }
-
-    fn report(&mut self, app: usize, good: bool) {
-        let App { name, tag, told, is_good, good: last, .. } = &mut self.apps[app];
-        let is_new = std::mem::replace(last, if good { *tag } else { *last }) != *tag;
-        *is_good = good;
-        told.push(format!(
-            "{} {tag}",
-            if !good {
-                "Failed"
-            } else if is_new {
-                "Deployed"
-            } else {
-                "Recovered"
-            }
-        ));
-        let name = name.clone();
-        self.finish(&name, good);
-    }
-
-    /// Writes the status of a rollout that has ended.
-    fn finish(&self, app: &str, is_good: bool) {
-        let generation = self.object("deployments", app)["metadata"]["generation"].clone();
-        let (status, reason) =
-            if is_good { ("True", "NewReplicaSetAvailable") } else { ("False", "ProgressDeadlineExceeded") };
-        let condition = |type_: &str, status: &str, reason: &str| json!({"type": type_, "status": status, "reason": reason, "message": "m", "lastTransitionTime": "2025-01-01T00:00:00Z"});
-        let conditions =
-            [condition("Progressing", status, reason), condition("Available", "True", "MinimumReplicasAvailable")];
-        let (all, unavailable) = if is_good { (1, Value::Null) } else { (2, json!(1)) };
-        let status = json!({"observedGeneration": generation, "conditions": conditions, "replicas": all, "updatedReplicas": 1,
-            "readyReplicas": 1, "availableReplicas": 1, "unavailableReplicas": unavailable});
-        self.write(&Method::PATCH, "apps/v1", "deployments", app, true, &json!({"status": status}));
-    }
-
-    fn create(&self, api_version: &str, kind: &str, name: &str, mut object: Value) {
+    /// Creates an object of the team.
+    pub fn create(&self, api_version: &str, kind: &str, name: &str, mut object: Value) {
         json_patch::merge(
             &mut object,
             &json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": TEAM}}),
@@ -470,7 +350,7 @@ impl World {
     }
 
     /// Writes an object as a user or another controller.
-    fn write(&self, method: &Method, api_version: &str, plural: &str, name: &str, is_status: bool, body: &Value) {
+    pub fn write(&self, method: &Method, api_version: &str, plural: &str, name: &str, is_status: bool, body: &Value) {
         let status = if is_status { "/status" } else { "" };
         let root = if api_version == "v1" { "api" } else { "apis" };
         let path = format!("/{root}/{api_version}/namespaces/{TEAM}/{plural}/{name}{status}");
@@ -494,50 +374,6 @@ impl World {
     }
 }
 
-impl Line {
-    /// Counts a write, or a request to a receiver. Returns whether it still arrives.
-    pub fn arrives(&mut self) -> bool {
-        let Some((left, arrives)) = &mut self.fatal else { return !self.is_dead };
-        if let Some(fewer) = left.checked_sub(1) {
-            *left = fewer;
-            return true;
-        }
-        let arrives = *arrives;
-        (self.is_dead, self.fatal) = (true, None);
-        arrives
-    }
-
-    fn fate(&mut self, arrived: &Arrived) -> Fate {
-        let is_write = arrived.request.verb.is_write();
-        if self.is_dead || is_write && !self.arrives() {
-            return Fate::Dropped(Silence::Hanging);
-        }
-        if let Some(silence) = self.outage {
-            return Fate::Dropped(silence);
-        }
-        match self.writes.front_mut().filter(|_| is_write) {
-            Some((0, _)) => self.writes.pop_front().map_or(Fate::Answered, |(_, fate)| fate),
-            Some((after, _)) => {
-                *after -= 1;
-                Fate::Answered
-            }
-            None => Fate::Answered,
-        }
-    }
-}
-
-impl Wrote {
-    fn fate(self) -> Fate {
-        match self {
-            Self::Lost => Fate::Lost(Silence::Broken),
-            Self::LostLater => Fate::Lost(Silence::Hanging),
-            Self::Dropped => Fate::Dropped(Silence::Hanging),
-            Self::Late => Fate::Late(Silence::Hanging),
-            Self::Refused(code) => Fate::Refused(code),
-        }
-    }
-}
-
 /// Returns the delivery as [`super::receivers::Arrived`] has it.
 pub fn delivery_of(delivery: &Value) -> String {
     let (spec, text) = (&delivery["spec"], |value: &Value| value.as_str().unwrap_or_default().to_owned());
@@ -551,11 +387,6 @@ pub fn delivery_of(delivery: &Value) -> String {
 fn base64(token: u32) -> String {
     // Three characters are four in base64, without a rest.
     json!(k8s_openapi::ByteString(format!("{token:03}").into_bytes())).as_str().unwrap_or_default().to_owned()
-}
-
-fn rollout(tag: u32) -> Value {
-    let containers = json!([{"name": "app", "image": format!("registry.example/app:{tag}")}]);
-    json!({"replicas": 1, "template": {"spec": {"containers": containers}}})
 }
 
 fn kinds() -> Vec<kind::Kind> {

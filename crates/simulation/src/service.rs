@@ -15,7 +15,6 @@ use http::{HeaderValue, Response, StatusCode, header};
 use jiff::Timestamp;
 use kube::client::Body;
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
 use tower::BoxError;
 
 use crate::api_server::failure::Failure;
@@ -75,13 +74,11 @@ pub struct Watching {
     pub id: u64,
     /// The number of its client.
     pub client: usize,
-    /// The number of changes that it has not delivered.
-    pub behind: usize,
 }
 
 pub(crate) type Answered = Result<Response<Reply>, BoxError>;
-/// Decides what happens to a request. `None`: it waits for [`Network::end`].
-type Decide = Box<dyn FnMut(&Arrived) -> Option<Fate> + Send>;
+/// Decides what happens to a request.
+type Decide = Box<dyn FnMut(&Arrived) -> Fate + Send>;
 
 /// A watch whose stream is read by a client.
 struct Open {
@@ -100,11 +97,8 @@ struct State {
     decide: Decide,
     /// The number of the last request.
     last: u64,
-    waiting: BTreeMap<u64, (Arrived, oneshot::Sender<Answered>)>,
     late: VecDeque<Request>,
     watches: BTreeMap<u64, Open>,
-    /// How many events a new watch may deliver. `None`: all.
-    allowed: Option<usize>,
     /// How long a request or an answer needs at most.
     longest: Duration,
 }
@@ -118,17 +112,15 @@ impl Network {
     pub fn new(
         server: Server,
         clock: impl Fn() -> Timestamp + Send + 'static,
-        decide: impl FnMut(&Arrived) -> Option<Fate> + Send + 'static,
+        decide: impl FnMut(&Arrived) -> Fate + Send + 'static,
     ) -> Self {
         Self(Arc::new(Mutex::new(State {
             server,
             clock: Box::new(clock),
             decide: Box::new(decide),
             last: 0,
-            waiting: BTreeMap::new(),
             late: VecDeque::new(),
             watches: BTreeMap::new(),
-            allowed: None,
             longest: Duration::ZERO,
         })))
     }
@@ -155,26 +147,6 @@ impl Network {
         result
     }
 
-    /// Returns the requests that wait, in the order in which they arrived.
-    #[must_use]
-    pub fn waiting(&self) -> Vec<Arrived> {
-        self.0.lock().waiting.values().map(|(arrived, _)| arrived.clone()).collect()
-    }
-
-    /// Ends a request that waits, whether its client still waits or not. Returns whether there was one.
-    pub fn end(&self, id: u64, fate: Fate) -> bool {
-        let met = {
-            let mut state = self.0.lock();
-            let Some((arrived, answer)) = state.waiting.remove(&id) else { return false };
-            state.meet(self, arrived, fate).map(|result| (answer, result))
-        };
-        // The client may have given up. An answer that is dropped ends its watch, which needs the lock.
-        if let Some((answer, result)) = met {
-            drop(answer.send(result));
-        }
-        true
-    }
-
     /// Carries out one of the late requests, or forgets it. Returns whether there was one.
     pub fn land(&self, which: usize, is_applied: bool) -> bool {
         let mut state = self.0.lock();
@@ -190,20 +162,13 @@ impl Network {
     /// Returns the watches, in the order in which they were started.
     #[must_use]
     pub fn watches(&self) -> Vec<Watching> {
-        let state = self.0.lock();
-        let watching =
-            |(id, open): (&u64, &Open)| Watching { id: *id, client: open.client, behind: state.server.behind(&open.watch) };
-        state.watches.iter().map(watching).collect()
+        let watching = |(id, open): (&u64, &Open)| Watching { id: *id, client: open.client };
+        self.0.lock().watches.iter().map(watching).collect()
     }
 
     /// Sets how many events a watch may deliver from now on. `None`: all.
     pub fn allow(&self, id: u64, events: Option<usize>) {
         self.at(id, |_, open| open.allowed = events);
-    }
-
-    /// Sets how many events each new watch may deliver. `None`: all.
-    pub fn allow_new(&self, events: Option<usize>) {
-        self.0.lock().allowed = events;
     }
 
     /// Sends a bookmark to a watch that wants bookmarks.
@@ -234,27 +199,15 @@ impl Network {
             Ok(request) => request,
             Err(failure) => return Ok(refusal(&failure)),
         };
-        let waits = {
+        let met = {
             let state = &mut *self.0.lock();
             state.last += 1;
             let arrived = Arrived { id: state.last, client, request };
-            let (sender, receiver) = oneshot::channel();
-            if let Some(fate) = (state.decide)(&arrived) {
-                if let Some(result) = state.meet(self, arrived, fate) {
-                    return result;
-                }
-                None
-            } else {
-                state.waiting.insert(arrived.id, (arrived, sender));
-                Some(receiver)
-            }
+            let fate = (state.decide)(&arrived);
+            state.meet(self, arrived, fate)
         };
-        // A request whose sender is gone gets no answer.
-        match waits {
-            Some(receiver) => match receiver.await {
-                Ok(result) => result,
-                Err(_) => pending().await,
-            },
+        match met {
+            Some(result) => result,
             None => pending().await,
         }
     }
@@ -324,7 +277,7 @@ impl State {
     }
 
     fn open(&mut self, id: u64, client: usize, watch: Box<Watch>) {
-        let open = Open { client, watch, allowed: self.allowed, bookmarks: VecDeque::new(), end: None, waker: None };
+        let open = Open { client, watch, allowed: None, bookmarks: VecDeque::new(), end: None, waker: None };
         self.watches.insert(id, open);
     }
 
@@ -394,10 +347,10 @@ mod tests {
     use crate::api_server::kind::builtin;
 
     /// Returns the network, and the API of ConfigMaps of its only client. Each create has this fate.
-    fn network(fate: Option<Fate>) -> (Network, Api<ConfigMap>) {
+    fn network(fate: Fate) -> (Network, Api<ConfigMap>) {
         let mut server = Server::new(builtin());
         server.add_namespace("a", Timestamp::UNIX_EPOCH);
-        let decide = move |arrived: &Arrived| if arrived.request.verb.is_write() { fate } else { Some(Fate::Answered) };
+        let decide = move |arrived: &Arrived| if arrived.request.verb.is_write() { fate } else { Fate::Answered };
         let network = Network::new(server, || Timestamp::UNIX_EPOCH, decide);
         let client = network.client(1);
         (network, Api::namespaced(client, "a"))
@@ -434,20 +387,11 @@ mod tests {
             (Fate::Refused(503), "503", false, false),
         ];
         for (fate, expected, exists, exists_later) in table {
-            for is_decided_later in [false, true] {
-                let (network, api) = network((!is_decided_later).then_some(fate));
-                let deciding = async {
-                    while is_decided_later && network.waiting().is_empty() {
-                        tokio::task::yield_now().await;
-                    }
-                    network.waiting().iter().for_each(|arrived| assert!(network.end(arrived.id, fate)));
-                };
-                let (told, ()) = tokio::join!(create(&api, "one"), deciding);
-                let has = || network.with(|server| server.object("configmaps", "a", "one").is_some());
-                assert_eq!((told.as_str(), has()), (expected, exists), "{fate:?}");
-                network.land(5, true);
-                assert_eq!(has(), exists_later, "{fate:?}");
-            }
+            let (network, api) = network(fate);
+            let has = || network.with(|server| server.object("configmaps", "a", "one").is_some());
+            assert_eq!((create(&api, "one").await.as_str(), has()), (expected, exists), "{fate:?}");
+            network.land(5, true);
+            assert_eq!(has(), exists_later, "{fate:?}");
         }
     }
 
@@ -466,19 +410,19 @@ mod tests {
 
     #[tokio::test]
     async fn a_watch_delivers_what_is_allowed_and_ends_as_the_caller_says() {
-        let (network, api) = network(Some(Fate::Answered));
+        let (network, api) = network(Fate::Answered);
         let version = api.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
-        network.allow_new(Some(1));
         let watch = async || Box::pin(api.watch(&WatchParams::default(), &version).await.unwrap().into_stream());
         let mut events = watch().await;
+        let id = network.watches()[0].id;
+        assert_eq!(network.watches(), [Watching { id, client: 1 }]);
+        network.allow(id, Some(1));
         for name in ["one", "two"] {
             create(&api, name).await;
         }
         api.patch("one", &PatchParams::default(), &Patch::Merge(json!({"data": {"a": "b"}}))).await.unwrap();
         api.delete("two", &DeleteParams::default()).await.unwrap();
         assert_eq!([next(&mut events).await, next(&mut events).await], ["added one", "nothing"]);
-        let id = network.watches()[0].id;
-        assert_eq!(network.watches(), [Watching { id, client: 1, behind: 3 }]);
         network.allow(id, None);
         let told = [next(&mut events).await, next(&mut events).await, next(&mut events).await, next(&mut events).await];
         assert_eq!(told, ["added two", "modified one", "deleted two", "nothing"]);
@@ -495,7 +439,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_older_than_the_history_is_refused() {
-        let (network, api) = network(Some(Fate::Answered));
+        let (network, api) = network(Fate::Answered);
         for name in ["one", "two", "three"] {
             create(&api, name).await;
         }
@@ -503,9 +447,9 @@ mod tests {
         let first = api.list(&page).await.unwrap();
         let version = first.metadata.resource_version.unwrap();
         let next_page = page.continue_token(&first.metadata.continue_.unwrap());
-        network.allow_new(Some(0));
         let watch = async || api.watch(&WatchParams::default(), &version).await.map(|events| Box::pin(events.into_stream()));
         let mut behind = watch().await.unwrap();
+        network.allow(network.watches()[0].id, Some(0));
         create(&api, "four").await;
         assert_eq!(api.list(&next_page).await.unwrap().items[0].name_any(), "three", "sorted by name, without the new one");
         network.with(|server| server.compact(server.version()));
@@ -513,7 +457,6 @@ mod tests {
         assert_eq!(code(api.list(&next_page).await.unwrap_err()), 410);
         network.watches().iter().for_each(|watching| network.allow(watching.id, None));
         assert_eq!([next(&mut behind).await, next(&mut behind).await], ["error 410", "ended"]);
-        network.allow_new(None);
         assert_eq!(next(&mut watch().await.unwrap()).await, "error 410");
         network.with(|server| server.refuses_old_watches = true);
         assert_eq!(watch().await.err().map(code), Some(410));

@@ -84,13 +84,17 @@ impl<K, B: Fn() -> Events<K>> Steady<K, B> {
                 Ok(Event::InitDone) => self.listing = false,
                 _ => {}
             }
+            if event.as_ref().is_err_and(is_refused_as_too_old) {
+                (self.events, self.listing) = ((self.begin)(), true);
+            }
             self.waits = self.schedule.after(&event, Instant::now());
             return Some(event);
         }
     }
 }
 
-/// Returns the events of a watch. `begin` starts it, and starts it again after each timeout of a list. `what` names it in log lines.
+/// Returns the events of a watch. `begin` starts it, and starts it again after each timeout of a list, and if its version
+/// is refused as too old. `what` names it in log lines.
 pub(super) fn steady<K, B>(
     what: &str,
     begin: B,
@@ -103,6 +107,12 @@ where
     let schedule = Schedule::new(pauses, Instant::now());
     let first = Steady { what: what.to_owned(), events: begin(), begin, listing: true, schedule, waits: None };
     stream::unfold(first, |mut steady| async move { Some((steady.next().await?, steady)) })
+}
+
+/// Whether the watch was refused because its version is too old. kube lists again only if the watch begins and its first event is this error. It
+/// would request a watch that was refused with the same version, without end.
+fn is_refused_as_too_old(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 410)
 }
 
 /// Applies the timeout to a list. An API server that accepts the request and sends nothing would block everything that waits for the list.
@@ -153,6 +163,9 @@ fn refusal(status: &Status) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use k8s_openapi::api::core::v1::ConfigMap;
 
     use super::*;
@@ -194,6 +207,24 @@ mod tests {
             now += WORKED;
             let again = pauses(&mut schedule, &mut now, [Err(refused(403, ""))]);
             assert!(again[0] < 2, "a watch that stood for long begins with the first pause: {again:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_is_refused_as_too_old_begins_with_a_new_list() {
+        let lists = Arc::new(AtomicUsize::new(0));
+        for (code, expected) in [(410, 2), (403, 1)] {
+            let count = lists.clone();
+            count.store(0, Ordering::Relaxed);
+            let begin = move || {
+                count.fetch_add(1, Ordering::Relaxed);
+                let status = Status::failure("too old resource version", "Expired").with_code(code).boxed();
+                let refused = watcher::Error::WatchStartFailed(kube::Error::Api(status));
+                stream::iter([Ok(Event::Init), Ok(Event::InitDone), Err(refused)]).boxed()
+            };
+            let said: Vec<Said> = steady("ConfigMap", begin, Pauses::Short).take(3).collect().await;
+            assert!(matches!(said[..], [Ok(Event::Init), Ok(Event::InitDone), Err(_)]), "{said:?}");
+            assert_eq!(lists.load(Ordering::Relaxed), expected, "{code}");
         }
     }
 

@@ -56,8 +56,6 @@ pub struct Server {
     compacted: u64,
     /// Number of objects that were ever created.
     uids: u64,
-    /// How many versions a list at version `0` is behind.
-    pub lag: u64,
     /// Whether a watch of a version that is too old is refused. Otherwise it begins, and its first event is the error.
     pub refuses_old_watches: bool,
 }
@@ -76,7 +74,7 @@ impl Server {
     #[must_use]
     pub fn new(kinds: Vec<Kind>) -> Self {
         let collections = kinds.iter().map(|_| Collection::default()).collect();
-        Self { kinds, collections, version: 1, compacted: 0, uids: 0, lag: 0, refuses_old_watches: false }
+        Self { kinds, collections, version: 1, compacted: 0, uids: 0, refuses_old_watches: false }
     }
 
     /// Carries out a request.

@@ -49,10 +49,6 @@ impl Server {
         let limit = request.parameter("limit").parse().unwrap_or(0_usize);
         let (version, after) = match request.parameter("continue").split_once(':') {
             Some((version, after)) => (version.parse().unwrap_or_default(), Some(after)),
-            // A list from any version can be as old as what the watches have delivered.
-            None if request.parameter("resourceVersion") == "0" => {
-                (self.version.saturating_sub(self.lag).max(self.compacted), None)
-            }
             None => (self.version, None),
         };
         if version < self.compacted {
