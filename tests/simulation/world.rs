@@ -2,7 +2,6 @@
 //!
 //! In: the steps of a history. Out: what happened, for the [`verdict`](super::verdict).
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,8 +40,6 @@ const SECRET: &str = "token";
 /// The template of all bodies.
 const BODY: &str = r#"{"serial": "{{serial}}", "pipeline": "{{pipeline.name}}", "notification": "{{notification.name}}",
     "target": "{{environment}}", "type": "{{type}}", "revision": "{{revision}}"}"#;
-/// Longest time in which the write of an outcome is tried again after its answer was lost, at most once or twice.
-const UNANSWERED: Duration = Duration::from_mins(1);
 /// Before a wait of this time or longer, all watches get a bookmark.
 const BOOKMARKS: Duration = Duration::from_secs(10);
 /// How long a call needs at most, each way.
@@ -322,13 +319,7 @@ impl World {
 
     /// Orders that a settled delivery is sent again.
     fn redeliver(&mut self, which: usize) {
-        // Not of one whose outcome may still be written: a known defect. If the answer to that write is lost, the write is repeated, and replaces
-        // the state that the redelivery has set meanwhile. So it can end a redelivery that waits, for example for a suspended notification.
-        let since = self.now.saturating_sub(UNANSWERED);
-        let recent: BTreeSet<String> =
-            self.receivers.log(|log| log.iter().filter(|r| r.at > since).map(|r| r.delivery.clone()).collect());
-        let is_settled =
-            |delivery: &Value| delivery["status"]["outcome"].is_string() && !recent.contains(&delivery_of(delivery));
+        let is_settled = |delivery: &Value| delivery["status"]["outcome"].is_string();
         let settled: Vec<Value> = self.objects("deliveries").into_iter().filter(is_settled).collect();
         if let Some(delivery) = settled.get(which % settled.len().max(1)) {
             self.verdict.redelivered.insert(delivery_of(delivery), self.now);

@@ -75,8 +75,13 @@ impl Record {
     /// Returns the lane in which the delivery is sent.
     #[must_use]
     pub fn lane(&self) -> LaneKey {
-        let lane = if self.again { format!("{AGAIN}{}", self.id.name) } else { self.spec.lane.clone() };
-        LaneKey { lane, ..self.home() }
+        if self.again { self.lane_again() } else { self.home() }
+    }
+
+    /// Returns the lane in which the delivery is redelivered.
+    #[must_use]
+    pub fn lane_again(&self) -> LaneKey {
+        LaneKey { lane: format!("{AGAIN}{}", self.id.name), ..self.home() }
     }
 
     /// Returns the lane in which the delivery was recorded.

@@ -151,7 +151,7 @@ impl Deliveries {
         for tries in 1.. {
             match self.parts.journal.write(Unowned::Outcome.into(), &record, &status).await {
                 Ok(Written::Stored { status, .. }) => return tested(Record { status: *status, ..record }, false),
-                Ok(Written::Overtaken(live)) => return tested(*live, false),
+                Ok(Written::Overtaken(live) | Written::Reopened(live)) => return tested(*live, false),
                 // A user has deleted the record. The result is still true.
                 Ok(Written::Gone(_)) => return tested(Record { status, ..record }, false),
                 Ok(Written::Annotated(_)) | Err(_) if tries >= WRITES => break,

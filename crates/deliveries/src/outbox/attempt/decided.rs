@@ -32,7 +32,7 @@ pub(crate) struct Worked {
     pub(crate) after: After,
     /// Whether the object was deleted meanwhile.
     pub(crate) gone: bool,
-    /// The object that now has the same name.
+    /// The object that now has the same name, or this one after it was reopened.
     pub(crate) instead: Option<Box<Record>>,
     /// Whether a new status was written.
     pub(crate) is_written: bool,

@@ -63,7 +63,7 @@ impl Engine {
         self.write_superseded(key);
         if let Some(slot) = self.lanes.get_mut(key) {
             slot.lane.superseded();
-            if !worked.gone && worked.record.status.outcome.is_none() {
+            if !worked.gone && worked.instead.is_none() && worked.record.status.outcome.is_none() {
                 // Another replica has attempted it meanwhile, so it is still pending.
                 slot.lane.insert(Place::from(&*worked.record.spec), worked.record);
                 return self.moved(key, facts, now);
@@ -82,7 +82,7 @@ impl Engine {
                 self.asks.insert(record);
                 self.reopen(facts, now);
             }
-            _ => self.asks.remove_unless_newer(&record),
+            _ => self.asks.remove_if_older(&record),
         }
     }
 
@@ -91,7 +91,8 @@ impl Engine {
         if self.draining || !self.is_judged(facts) {
             return;
         }
-        while let Some(record) = self.asks.take_next() {
+        // Not before the write of its outcome has ended: that write could be repeated, and would end the redelivery.
+        while let Some(record) = self.asks.take_next(|record| self.lanes.is_at_work(record)) {
             // One that another client may have created can only be redelivered once the dispatcher has compared its content.
             let sight = if facts.delivery_index.is_doubtful(&record.id) { Sight::Watched } else { Sight::Listed };
             let Some(value) = wanted(&record).filter(|_| self.admit(&record, sight, facts, now)) else { continue };

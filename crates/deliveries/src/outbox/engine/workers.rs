@@ -353,17 +353,18 @@ impl Engine {
         let Worked { record, gone, instead, is_written, .. } = worked;
         if gone {
             facts.delivery_index.forget(&record.id);
-        } else {
+        } else if instead.is_none() {
             self.note(&record, facts);
-            // If another replica has settled the delivery, that replica has reported it.
-            if let Some(outcome) = record.status.outcome.filter(|_| is_written) {
-                self.effects.push(Effect::Settled(Box::new(record.clone()), outcome));
-                self.tell(&record);
-            }
-            self.asked(record, facts, now);
         }
-        if let Some(instead) = instead {
-            self.seen(*instead, facts, now);
+        // If another replica has settled the delivery, that replica has reported it.
+        if let Some(outcome) = record.status.outcome.filter(|_| is_written) {
+            self.effects.push(Effect::Settled(Box::new(record.clone()), outcome));
+            self.tell(&record);
+        }
+        match instead {
+            Some(instead) => self.seen(*instead, facts, now),
+            None if gone => {}
+            None => self.asked(record, facts, now),
         }
     }
 

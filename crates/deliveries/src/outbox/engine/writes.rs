@@ -11,7 +11,7 @@ use super::effect::Now;
 use crate::outbox::attempt::decided::{Decided, Worked};
 use crate::outbox::lane::{After, redeliver, schedule};
 use crate::outbox::record::{LaneKey, Record};
-use crate::outbox::store::journal::{JournalError, New, Written, keep_history};
+use crate::outbox::store::journal::{JournalError, New, Written, is_reopened, keep_history};
 use relaybook_api::{Backoff, DeliveryStatus};
 
 /// The pauses after failed calls of a write.
@@ -137,6 +137,9 @@ fn created(mut decided: Decided, stored: Record, now: Now) -> Result<Box<Worked>
         let record = Record { status: decided.status, ..decided.record };
         return Ok(Box::new(Worked { is_written: true, ..Worked::unwritten(record, decided.after) }));
     }
+    if is_reopened(&decided.record.status, &stored.status) {
+        return Ok(Box::new(reopened(decided, stored)));
+    }
     if is_later(&stored.status, &decided.status) {
         return Ok(Box::new(overtaken(&decided.record, stored, now)));
     }
@@ -150,6 +153,7 @@ fn created(mut decided: Decided, stored: Record, now: Now) -> Result<Box<Worked>
 fn written(decided: Decided, written: Written, now: Now) -> Result<Box<Worked>, Box<Decided>> {
     let Decided { record, status, after } = decided;
     let worked = match written {
+        Written::Reopened(live) => reopened(Decided { record, status, after }, *live),
         Written::Stored { version, status } => {
             let record = Record { version, status: *status, unwritten: false, ..record };
             Worked { is_written: true, ..Worked::unwritten(record, after) }
@@ -181,6 +185,23 @@ fn overtaken(record: &Record, live: Record, now: Now) -> Worked {
     let mut live = Record { again: record.again || live.again, ..live };
     live.copy_local_state_from(record);
     Worked::unwritten(live, after)
+}
+
+/// Ends the work on a delivery that is redelivered since. If its state contains our outcome, only the answer to that write was lost.
+fn reopened(decided: Decided, live: Record) -> Worked {
+    let Decided { mut record, status, after } = decided;
+    let again = live.status.redelivered.clone().map(|of| redeliver::reopened(&status, of.value, of.time));
+    let is_written = status.outcome.is_some() && again.as_ref() == Some(&live.status);
+    // The version of that state is not known, but it is older than `live`.
+    let version = std::mem::take(&mut record.version);
+    record.adopt(&live);
+    record.version = version;
+    if is_written {
+        record.status = status;
+    }
+    let answered = matches!(after, After::Settled { answered: true });
+    let instead = Some(Box::new(live));
+    Worked { instead, is_written, ..Worked::unwritten(record, After::Settled { answered }) }
 }
 
 /// The writes whose last call has failed, until their next call.

@@ -18,7 +18,7 @@ use kube::{Api, Client, ResourceExt as _};
 use tokio::sync::watch;
 
 use crate::outbox::record::{Record, name};
-pub(crate) use conflict::{keep_history, met};
+pub(crate) use conflict::{is_reopened, keep_history, met};
 pub use error::JournalError;
 pub(crate) use health::Health;
 use object::{Found, found, merge, object, record};
@@ -48,6 +48,8 @@ pub enum Written {
     },
     /// Another replica has settled the delivery or made a later attempt.
     Overtaken(Box<Record>),
+    /// The delivery was settled, by this write or by another replica, and a user has requested a redelivery since.
+    Reopened(Box<Record>),
     /// A user has changed the annotation that requests a redelivery. The outcome must be decided again, with this record.
     Annotated(Box<Record>),
     /// The object is gone. Another object may have been created under its name.

@@ -27,9 +27,10 @@ impl Asks {
         self.waiting.remove(id);
     }
 
-    /// Removes the request for a delivery, because this copy of it has none. A newer copy can have one.
-    pub(crate) fn remove_unless_newer(&mut self, record: &Record) {
-        if !self.waiting.get(&record.id).is_some_and(|known| record.is_older_than(known)) {
+    /// Removes the request for a delivery, because this copy of it has none. The request stays if it comes from a newer copy, or from the
+    /// same one: a write knows the annotations from before it.
+    pub(crate) fn remove_if_older(&mut self, record: &Record) {
+        if self.waiting.get(&record.id).is_some_and(|known| known.is_older_than(record)) {
             self.waiting.remove(&record.id);
         }
     }
@@ -39,17 +40,20 @@ impl Asks {
         self.waiting.retain(|_, record| keep(record));
     }
 
-    /// Removes and returns the next request whose namespace is below its limit.
-    pub(crate) fn take_next(&mut self) -> Option<Record> {
+    /// Removes and returns the next request whose namespace is below its limit, and for which `has_to_wait` is false.
+    pub(crate) fn take_next(&mut self, has_to_wait: impl Fn(&Record) -> bool) -> Option<Record> {
         let mut from = ObjectName::default();
         loop {
-            let (id, _) = self.waiting.range(&from..).next()?;
-            if self.reopening.get(&id.namespace).is_none_or(|count| *count < REOPENING) {
+            let (id, record) = self.waiting.range(&from..).next()?;
+            // No name contains this character, so the range continues with the next namespace, or with the next delivery.
+            if self.reopening.get(&id.namespace).is_some_and(|count| *count >= REOPENING) {
+                from = ObjectName::new(format!("{}\0", id.namespace), "");
+            } else if has_to_wait(record) {
+                from = ObjectName::new(&id.namespace, format!("{}\0", id.name));
+            } else {
                 let id = id.clone();
                 return self.waiting.remove(&id);
             }
-            // No namespace name contains this character, so the range continues with the next namespace.
-            from = ObjectName::new(format!("{}\0", id.namespace), "");
         }
     }
 
@@ -86,11 +90,25 @@ mod tests {
         }
         asks.insert(ask("b", 3));
         (0..REOPENING).for_each(|_| asks.begin("a"));
-        assert_eq!(asks.take_next().map(|record| record.id.namespace).as_deref(), Some("b"));
-        assert!(asks.take_next().is_none());
+        assert_eq!(asks.take_next(|_| false).map(|record| record.id.namespace).as_deref(), Some("b"));
+        assert!(asks.take_next(|_| false).is_none());
         asks.end("a");
-        assert_eq!(asks.take_next().map(|record| record.id.namespace).as_deref(), Some("a"));
+        assert_eq!(asks.take_next(|_| false).map(|record| record.id.namespace).as_deref(), Some("a"));
         asks.retain(|_| false);
-        assert!(asks.take_next().is_none());
+        assert!(asks.take_next(|_| false).is_none());
+    }
+
+    #[test]
+    fn a_delivery_that_has_to_wait_does_not_delay_others_and_its_request_stays() {
+        let mut asks = Asks::default();
+        let (first, second) = (record(1), record(2));
+        asks.insert(Record { version: "7".into(), ..first.clone() });
+        asks.insert(second.clone());
+        let next = asks.take_next(|record| record.id == first.id);
+        assert_eq!(next.map(|record| record.id), Some(second.id));
+        for (version, stays) in [("6", true), ("7", true), ("8", false)] {
+            asks.remove_if_older(&Record { version: version.into(), ..first.clone() });
+            assert_eq!(asks.waiting.contains_key(&first.id), stays, "{version}");
+        }
     }
 }

@@ -102,6 +102,13 @@ impl Lanes {
         self.index.remove(id);
     }
 
+    /// Returns whether a lane may still have to learn how its work on this delivery has ended.
+    pub(crate) fn is_at_work(&self, record: &Record) -> bool {
+        let place = Some(Place::from(&*record.spec));
+        let is_in = |key: &LaneKey| self.get(key).is_some_and(|s| s.lane.at_work() == place || s.lane.is_marking());
+        is_in(&record.home()) || is_in(&record.lane_again())
+    }
+
     /// Puts the deliveries whose outcome Superseded is not being written yet back into their lane. Those that were deleted or settled
     /// meanwhile are not pending any more.
     pub(crate) fn keep_pending(&mut self, key: &LaneKey) {

@@ -49,6 +49,12 @@ fn what_follows_depends_on_the_answer() {
     let made = |result| Answered::Created(Box::new(result));
     let created = |outcome, attempts| made(Ok(live(outcome, attempts)));
     let patched = |written| Answered::Patched(Ok(written));
+    // Settled after this number of attempts, and then redelivered.
+    let reopened = |attempts| {
+        let settled = status(Some(Outcome::Delivered), attempts);
+        Record { status: redeliver::reopened(&settled, "1".into(), Now::read().wall), again: true, ..live(None, 1) }
+    };
+    let again = |attempts| Written::Reopened(Box::new(reopened(attempts)));
     let (delivered, parked) = (Some(Outcome::Delivered), Some(Outcome::Parked));
     // Each row: whether it has an object, whether its pipeline is gone, the answer, and what follows.
     for (is_recorded, is_left, answered, expected) in [
@@ -73,6 +79,10 @@ fn what_follows_depends_on_the_answer() {
             patched(Written::Overtaken(Box::new(live(None, 2)))),
             "ended None settled=false gone=false written=false",
         ),
+        (true, false, patched(again(1)), "ended Some(Delivered) settled=true gone=false written=true"),
+        (true, false, patched(again(2)), "ended None settled=true gone=false written=false"),
+        (false, false, made(Ok(reopened(1))), "ended Some(Delivered) settled=true gone=false written=true"),
+        (false, false, made(Ok(reopened(2))), "ended None settled=true gone=false written=false"),
         (true, false, patched(Written::Annotated(Box::new(live(None, 0)))), "patch 7 to Some(Delivered)"),
         (true, false, Answered::Patched(Err(refused())), "pause 300ms"),
         (true, true, Answered::Patched(Err(refused())), "pause 300ms"),
