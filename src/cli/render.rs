@@ -17,7 +17,7 @@ use relaybook_api::values::refs::ConfigMapKey;
 use relaybook_api::{Notification, ObjectName, Pipeline, TransitionType};
 use relaybook_settings::config::{Given, Global, Text};
 use relaybook_settings::render::SampleContext;
-use relaybook_tools::preview::{LayeredNotification, Manifests, Preview, PreviewError, live, post, previews};
+use relaybook_tools::preview::{ExampleAnswer, LayeredNotification, Manifests, Preview, PreviewError, live, post, previews};
 
 #[derive(Debug, Args)]
 pub(super) struct RenderArgs {
@@ -41,6 +41,9 @@ pub(super) struct RenderArgs {
     /// Send the request to this URL, your own receiver, without credentials.
     #[arg(long, value_name = "URL", value_parser = receiver)]
     send_to: Option<Url>,
+    /// Show what this answer of the receiver would mean. The file contains a body, or the output of `curl -i`; `-` is stdin.
+    #[arg(long, value_name = "FILE")]
+    answer: Option<PathBuf>,
     /// The output format.
     #[arg(short, long, default_value = "text")]
     output: Output,
@@ -54,7 +57,7 @@ pub(super) struct RenderArgs {
 enum Output {
     /// Request line, headers, and the body with JSON pretty-printed.
     Text,
-    /// A list of `{notification, trigger, method, url, headers, body, judgedBy}`.
+    /// A list of `{notification, trigger, method, url, headers, body, answer, judgedBy}`.
     Json,
 }
 
@@ -104,6 +107,12 @@ pub(super) async fn render(args: RenderArgs) -> anyhow::Result<()> {
         shown.extend(previews(notification, &args.triggers, &given, &context)?);
     }
     anyhow::ensure!(!shown.is_empty(), "the Notification has no triggers; name one with --trigger");
+    if let Some(file) = &args.answer {
+        let answer = ExampleAnswer::parse(&read(file)?)?;
+        for preview in &mut shown {
+            preview.answer = Some(answer.meaning(preview));
+        }
+    }
     print(&shown, &settings, args.output)?;
     for preview in &shown {
         if let Some(why) = settings.egress.as_ref().and_then(|egress| egress.refuses(&preview.url)) {

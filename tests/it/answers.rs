@@ -196,6 +196,51 @@ async fn changed_credentials_are_tried_at_once() {
     }
 }
 
+/// Slack answers 200 to everything.
+#[tokio::test]
+async fn slack_decides_by_the_body_of_its_answer() {
+    let token = json!({"token": {"secretKeyRef": {"name": "token", "key": "key"}}});
+    let hook = json!({
+        "endpoint": {"auth": token}, "template": {"builtin": "slack", "inline": null},
+        "delivery": {"retry": {"initial": "10m", "max": "10m"}},
+    });
+    let (world, receiver, _) = shop("answers-slack", &[1, 2, 3, 4], hook).await;
+    world.secret("token", json!({"key": "first"})).await;
+    let error = |word: &str| Reply::status(200).body(&json!({"ok": false, "error": word}).to_string());
+    let fine = || Reply::status(200).body(&json!({"ok": true, "ts": "1405894322.002768"}).to_string());
+    receiver.script("/hook/c1", [error("channel_not_found"), fine()]);
+    receiver.script("/hook/c2", [error("ratelimited").header("retry-after", "1200")]);
+    receiver.script("/hook/c3", [error("invalid_auth"), fine()]);
+    receiver.script("/hook/c4", [fine()]);
+    let _relaybook = Relaybook::start(&world).await;
+    world.settled().await;
+
+    join_all(["c1", "c2", "c3", "c4"].map(|app| world.ship(app, "2"))).await;
+    let parked = said(&world, "c1").await;
+    let expected = (Some(Outcome::Parked), Some("ReceiverRejected"), Some(200), 1);
+    assert_eq!((parked.outcome, parked.reason.as_deref(), parked.status_code, parked.attempts), expected);
+    assert_eq!(parked.error.as_deref(), Some("200 OK, which counts as 422 Unprocessable Entity"));
+    assert!(parked.response.is_some_and(|response| response.contains("channel_not_found")));
+    let rejected = said(&world, "c3").await;
+    assert_eq!((rejected.outcome, rejected.reason.as_deref()), (None, Some("CredentialsRejected")));
+    let delivered = world.delivery("Deployed 2", |d| outcome_of(d, "c4") == Some(Outcome::Delivered)).await;
+    assert_eq!(delivered.status.unwrap().error, None);
+
+    // The change of the Secret makes the lane retry at once, the schedule would retry it in 10 minutes.
+    world.patch::<Secret>("token", json!({"stringData": {"key": "second"}})).await;
+    world.delivery("Deployed 2", |d| outcome_of(d, "c3") == Some(Outcome::Delivered)).await;
+    let limited = said(&world, "c2").await;
+    assert_eq!((limited.outcome, limited.reason.as_deref()), (None, Some("ReceiverError")));
+    let wait = limited.next_attempt_time.unwrap().duration_since(limited.last_attempt_time.unwrap()).as_secs();
+    assert!(wait >= 1200, "not before the time of Retry-After: {wait} s");
+}
+
+/// Returns the outcome of a delivery, if it is about this application.
+fn outcome_of(delivery: &Delivery, app: &str) -> Option<Outcome> {
+    let is_it = delivery.spec.subject.target.as_ref().is_some_and(|target| target.app.name == app);
+    delivery.status.as_ref().filter(|_| is_it)?.outcome
+}
+
 #[tokio::test]
 async fn an_unreachable_or_untrusted_receiver_is_reported_and_recovers() {
     let world = World::new("answers-reach").await;

@@ -5,12 +5,14 @@ pub(super) mod failure;
 pub(super) mod retry_after;
 use std::time::Duration;
 
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 
 use crate::addresses::rule::Rule;
 use relaybook_api::notification::credentials::SecretKey;
 use relaybook_api::values::refs::INBOUND;
 use relaybook_api::{ObjectName, Time};
+use relaybook_settings::answer::{Answer, Success, is_success};
+use relaybook_settings::cel::Undecided;
 use relaybook_telemetry::metrics::RequestClass;
 
 /// One request, or the reason why none was sent.
@@ -27,10 +29,13 @@ pub struct Attempt {
 /// The result of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttemptResult {
-    /// The receiver answered. Only the head of the answer decides: an incomplete or slow body changes nothing.
+    /// The receiver answered. Unless `endpoint.success` reads the body, only the head of the answer decides: an incomplete or slow body changes
+    /// nothing.
     Answered {
         /// HTTP status.
         status: u16,
+        /// What `endpoint.success` says, if that differs from the status.
+        judged: Option<Judged>,
         /// How long to wait before the next request, counted from the answer of the receiver, which requested it. At most
         /// [`super::MAX_RETRY_AFTER`].
         retry_after: Option<Duration>,
@@ -45,6 +50,15 @@ pub enum AttemptResult {
     NotSent(NotSent),
     /// There was no answer.
     Failed(Failure),
+}
+
+/// What `endpoint.success` says about an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Judged {
+    /// It counts as this HTTP status.
+    As(u16),
+    /// The expression could not be evaluated.
+    Unreadable(Undecided),
 }
 
 /// Why no request was made. Each error recovers automatically when its cause is fixed.
@@ -142,7 +156,25 @@ impl FailureKind {
     }
 }
 
+impl Judged {
+    /// The status, if the expression could be evaluated.
+    const fn status(&self) -> Option<u16> {
+        match self {
+            Self::As(status) => Some(*status),
+            Self::Unreadable(_) => None,
+        }
+    }
+}
+
 impl AttemptResult {
+    /// Returns the result for an answer without its text, and without Secrets that can have changed.
+    #[must_use]
+    pub fn of_answer(success: Option<&Success>, answer: &Answer<'_>) -> Self {
+        let judged = judged(success, answer);
+        let retry_after = requested(answer.status, judged.as_ref(), answer.headers);
+        Self::Answered { status: answer.status, judged, retry_after, redirect: None, body: String::new(), rotated: false }
+    }
+
     /// Returns the HTTP status of the answer, if there was one.
     #[must_use]
     pub fn status(&self) -> Option<u16> {
@@ -152,24 +184,33 @@ impl AttemptResult {
         }
     }
 
-    /// Whether the receiver answered 403 because of a limit on the rate, and not because of the credentials.
-    fn is_limited(&self) -> bool {
-        matches!(self, Self::Answered { status: 403, retry_after: Some(_), .. })
+    /// Returns the HTTP status as which the answer counts, if there was one and if it is known.
+    #[must_use]
+    pub fn counts_as(&self) -> Option<u16> {
+        let Self::Answered { status, judged, .. } = self else { return None };
+        judged.as_ref().map_or(Some(*status), Judged::status)
     }
 
-    /// Returns the error as one line, such as `503 Service Unavailable`, or `None` after a 2xx.
+    /// Returns the error as one line, such as `503 Service Unavailable`, or `None` after a success.
     #[must_use]
     pub fn error(&self) -> Option<String> {
         match self {
-            Self::Answered { status: 200..=299, .. } => None,
-            Self::Answered { status, redirect, .. } => {
-                let words = StatusCode::from_u16(*status).ok().and_then(|s| s.canonical_reason());
-                let line = words.map_or_else(|| status.to_string(), |words| format!("{status} {words}"));
-                // Otherwise a 403 reads like rejected credentials.
+            Self::Answered { status, judged: Some(Judged::Unreadable(why)), .. } => {
+                Some(format!("{}, but endpoint.success cannot be evaluated: {why}", line(*status)))
+            }
+            Self::Answered { status, judged: Some(Judged::As(counts)), .. } => {
+                (!is_success(*counts)).then(|| format!("{}, which counts as {}", line(*status), line(*counts)))
+            }
+            Self::Answered { status, .. } if is_success(*status) => None,
+            Self::Answered { status, redirect, retry_after, .. } => {
+                let line = line(*status);
                 Some(match redirect.as_deref() {
                     Some("") => format!("{line}: to another path of the receiver"),
                     Some(origin) => format!("{line}: to {origin}"),
-                    None if self.is_limited() => format!("{line}: the receiver limits the rate of requests"),
+                    // Otherwise a 403 reads like rejected credentials.
+                    None if *status == 403 && retry_after.is_some() => {
+                        format!("{line}: the receiver limits the rate of requests")
+                    }
                     None => line,
                 })
             }
@@ -181,11 +222,31 @@ impl AttemptResult {
     /// Returns the metric label of the attempt.
     pub(super) fn class(&self) -> RequestClass {
         match self {
-            Self::Answered { status, .. } => RequestClass::answered(*status),
+            Self::Answered { status, .. } => RequestClass::answered(self.counts_as().unwrap_or(*status)),
             Self::NotSent(_) => RequestClass::NotSent,
             Self::Failed(_) => RequestClass::Network,
         }
     }
+}
+
+/// Returns what the expression says about an answer, if that differs from its status.
+pub(super) fn judged(success: Option<&Success>, answer: &Answer<'_>) -> Option<Judged> {
+    match success?.status(answer) {
+        Ok(status) if status == answer.status => None,
+        Ok(status) => Some(Judged::As(status)),
+        Err(why) => Some(Judged::Unreadable(why)),
+    }
+}
+
+/// Returns how long the receiver requests to wait.
+pub(super) fn requested(status: u16, judged: Option<&Judged>, headers: &HeaderMap) -> Option<Duration> {
+    retry_after::requested(judged.and_then(Judged::status).unwrap_or(status), headers, relaybook_api::now())
+}
+
+/// Returns a status with its name, such as `503 Service Unavailable`.
+fn line(status: u16) -> String {
+    let words = StatusCode::from_u16(status).ok().and_then(|s| s.canonical_reason());
+    words.map_or_else(|| status.to_string(), |words| format!("{status} {words}"))
 }
 
 #[cfg(test)]
@@ -197,9 +258,15 @@ mod tests {
         let key = SecretKey::new("team-a", "chat", "url");
         let with = |status, retry_after, redirect: Option<&str>| {
             let redirect = redirect.map(str::to_owned);
-            AttemptResult::Answered { status, retry_after, redirect, body: String::new(), rotated: false }
+            AttemptResult::Answered { status, judged: None, retry_after, redirect, body: String::new(), rotated: false }
         };
         let answered = |status| with(status, None, None);
+        let judged = |status, judged| match answered(status) {
+            AttemptResult::Answered { status, retry_after, redirect, body, rotated, .. } => {
+                AttemptResult::Answered { status, judged: Some(judged), retry_after, redirect, body, rotated }
+            }
+            other => other,
+        };
         for (result, words) in [
             (answered(204), None),
             (answered(503), Some("503 Service Unavailable")),
@@ -209,6 +276,8 @@ mod tests {
             (with(301, None, Some("https://a.net:99")), Some("301 Moved Permanently: to https://a.net:99")),
             (with(302, None, Some("")), Some("302 Found: to another path of the receiver")),
             (answered(304), Some("304 Not Modified")),
+            (judged(200, Judged::As(429)), Some("200 OK, which counts as 429 Too Many Requests")),
+            (judged(409, Judged::As(200)), None),
             (AttemptResult::NotSent(NotSent::KeyMissing(key.clone())), Some("Secret team-a/chat has no key url")),
             (
                 AttemptResult::NotSent(NotSent::SecretInvalid { key, problem: "is empty" }),

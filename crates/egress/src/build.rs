@@ -80,6 +80,7 @@ pub fn compose(
         timeout: sending.timeout,
         until,
         connect_timeout: sending.connect_timeout,
+        success: sending.success.clone(),
         hidden,
         // The readers may have no access to these credentials.
         withhold_answer: sending.credentials_from().any(|namespace| namespace != readers),

@@ -30,7 +30,7 @@ pub use addresses::policy::Policy;
 pub use addresses::rule::Rule;
 pub use attempt::classify::{Verdict, classify, not_sent};
 pub use attempt::retry_after::{MAX_RETRY_AFTER, parse as parse_retry_after};
-pub use attempt::{Attempt, AttemptResult, Failure, FailureKind, NotSent};
+pub use attempt::{Attempt, AttemptResult, Failure, FailureKind, Judged, NotSent};
 pub use build::{RequestError, compose};
 pub use client::proxy::{Proxy, ProxyError};
 pub use inbound::Signed;

@@ -29,6 +29,7 @@ mod hostile;
 mod http2;
 mod logins;
 mod proxy;
+mod success;
 mod tls;
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
@@ -141,6 +142,7 @@ fn to(destination: Destination) -> Outgoing {
         tls: TlsRef::default(),
         timeout: LONG,
         connect_timeout: Duration::from_secs(5),
+        success: None,
         hidden: Hidden::default(),
         withhold_answer: false,
         is_test: false,
@@ -226,6 +228,7 @@ async fn answers_are_returned_unchanged() {
         let attempt = sender().send(to(receiver.url("/"))).await;
         let expected = AttemptResult::Answered {
             status,
+            judged: None,
             retry_after: Some(Duration::from_secs(3)),
             redirect: None,
             body: "nope".to_owned(),

@@ -13,6 +13,8 @@ words! {
         ReceiverNotFound,
         /// 410: the receiver is permanently gone.
         ReceiverGone,
+        /// 2xx, but `endpoint.success` cannot be evaluated on the answer.
+        AnswerUnreadable,
         /// 401, 403: the receiver does not accept the credentials.
         CredentialsRejected,
         /// 3xx: redirects are not followed.

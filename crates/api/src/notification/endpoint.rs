@@ -50,6 +50,11 @@ pub struct Endpoint {
     /// TLS settings. By default, the CA certificates of the system are trusted, and no client certificate is sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
+    /// A CEL expression over `status`, `headers`, `text` and `body` (JSON) of an answer. True means delivered, and a number is
+    /// the HTTP status as which the answer counts. By default, the status decides, or the rule of the built-in template.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1024))]
+    pub success: Option<String>,
     /// Time limit for the whole attempt, including the answer. Default 15s, at most 60s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), extend("x-kubernetes-validations" = [

@@ -50,7 +50,8 @@ impl Call {
             AttemptResult::NotSent(_) => return None,
             AttemptResult::Answered { status, .. } => {
                 self.attributes.push(("http.response.status_code", Value::from(i64::from(*status))));
-                (*status >= 400).then(|| status.to_string())
+                let counts_as = attempt.result.counts_as();
+                counts_as.map_or_else(|| Some("unreadable".to_owned()), |s| (s >= 400).then(|| s.to_string()))
             }
             AttemptResult::Failed(failure) => Some(failure.kind.as_str().to_owned()),
         };
@@ -142,6 +143,7 @@ mod tests {
             timeout: Duration::from_secs(1),
             until: Duration::from_secs(1),
             connect_timeout: Duration::from_secs(1),
+            success: None,
             hidden: Hidden::default(),
             withhold_answer: false,
             is_test: false,
@@ -157,7 +159,14 @@ mod tests {
     }
 
     fn answered(status: u16) -> AttemptResult {
-        AttemptResult::Answered { status, retry_after: None, redirect: None, body: "s3cr3t".to_owned(), rotated: false }
+        AttemptResult::Answered {
+            status,
+            judged: None,
+            retry_after: None,
+            redirect: None,
+            body: "s3cr3t".to_owned(),
+            rotated: false,
+        }
     }
 
     fn span(record: &Record, destination: Destination, result: AttemptResult) -> Span {

@@ -43,9 +43,10 @@ pub enum Verdict {
 #[must_use]
 pub fn classify(result: &AttemptResult, earlier_404s: u32) -> Verdict {
     match result {
-        AttemptResult::Answered { status, retry_after, rotated, .. } => {
-            answered(*status, *retry_after, *rotated, earlier_404s)
-        }
+        AttemptResult::Answered { retry_after, rotated, .. } => match result.counts_as() {
+            Some(status) => answered(status, *retry_after, *rotated, earlier_404s),
+            None => Verdict::Retry { not_before: *retry_after, reason: Reason::AnswerUnreadable },
+        },
         AttemptResult::NotSent(why) => Verdict::Blocked { reason: not_sent(why) },
         AttemptResult::Failed(why) => Verdict::Retry { not_before: None, reason: failed(why.kind) },
     }
@@ -105,7 +106,14 @@ mod tests {
     const LATER: Option<Duration> = Some(Duration::from_secs(7));
 
     fn answer(status: u16, rotated: bool, earlier_404s: u32) -> Verdict {
-        let result = AttemptResult::Answered { status, retry_after: LATER, redirect: None, body: String::new(), rotated };
+        let result = AttemptResult::Answered {
+            status,
+            judged: None,
+            retry_after: LATER,
+            redirect: None,
+            body: String::new(),
+            rotated,
+        };
         classify(&result, earlier_404s)
     }
 
@@ -130,8 +138,14 @@ mod tests {
 
     #[test]
     fn a_403_without_a_time_to_wait_is_about_credentials() {
-        let forbidden =
-            AttemptResult::Answered { status: 403, retry_after: None, redirect: None, body: String::new(), rotated: false };
+        let forbidden = AttemptResult::Answered {
+            status: 403,
+            judged: None,
+            retry_after: None,
+            redirect: None,
+            body: String::new(),
+            rotated: false,
+        };
         let verdict = Verdict::Retry { not_before: None, reason: Reason::CredentialsRejected };
         assert_eq!(classify(&forbidden, 0), verdict);
     }

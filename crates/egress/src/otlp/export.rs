@@ -25,7 +25,7 @@ use crate::client::tls;
 use crate::client::tls::Tls;
 use crate::client::traffic::Traffic;
 use crate::client::{Exchange, Http};
-use crate::request::body::beginning;
+use crate::request::body::{READ, beginning};
 use crate::request::timely::Timely;
 use relaybook_api::duration_text;
 use relaybook_telemetry::metrics::SpanResult;
@@ -167,8 +167,8 @@ impl Exporter {
             Err(error) => (Err(ExportError::Connection(failure::describe(&error, None, CONNECT_TIMEOUT).1)), false),
             Ok(answer) if !answer.status().is_success() => (Err(ExportError::Answer(answer.status().as_u16())), false),
             Ok(answer) => {
-                let answer = beginning(answer.into_body(), deadline).await;
-                (Ok(refused(&answer.body.bytes)), answer.late)
+                let answer = beginning(answer.into_body(), READ, deadline).await;
+                (Ok(refused(&answer.body.bytes)), answer.is_late())
             }
         };
         if !late {

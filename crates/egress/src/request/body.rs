@@ -8,7 +8,7 @@ use std::pin::Pin;
 use bytes::Bytes;
 use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use super::exchange::in_time;
 use crate::secrets::redact::Beginning;
@@ -20,8 +20,15 @@ pub(crate) const READ: usize = 4 * 1024;
 /// The relevant part of a body.
 pub(crate) struct Read {
     pub(crate) body: Beginning,
+    /// Why a part is missing. `None`: the body is complete, or it has more bytes than were wanted.
+    pub(crate) lacks: Option<Incomplete>,
+}
+
+impl Read {
     /// Whether the read was aborted at the deadline.
-    pub(crate) late: bool,
+    pub(crate) fn is_late(&self) -> bool {
+        self.lacks == Some(Incomplete::Late)
+    }
 }
 
 /// Why a body could not be read completely.
@@ -35,22 +42,21 @@ pub(crate) enum Incomplete {
     TooLarge,
 }
 
-/// Reads the beginning of a body. The head of the answer decides the result, so an error here only ends the read.
-pub(crate) async fn beginning(mut body: Incoming, deadline: Instant) -> Read {
+/// Reads at most the first `limit` bytes of a body. An error only ends the read.
+pub(crate) async fn beginning(mut body: Incoming, limit: usize, deadline: Instant) -> Read {
     let mut bytes = Vec::new();
-    while bytes.len() <= READ {
-        match timeout_at(deadline, next(&mut body)).await {
-            Ok(Some(Ok(frame))) => {
-                let chunk = frame.into_data().unwrap_or_default();
-                bytes.extend_from_slice(&chunk[..chunk.len().min(READ + 1 - bytes.len())]);
-            }
-            Ok(None) => return Read { body: Beginning { bytes, cut: false }, late: false },
-            Ok(Some(Err(_))) => return Read { body: Beginning { bytes, cut: true }, late: false },
-            Err(_) => return Read { body: Beginning { bytes, cut: true }, late: true },
+    let read = async {
+        while bytes.len() <= limit {
+            let Ok(frame) = next(&mut body).await? else { return Some(Incomplete::Broken) };
+            let chunk = frame.into_data().unwrap_or_default();
+            bytes.extend_from_slice(&chunk[..chunk.len().min(limit + 1 - bytes.len())]);
         }
-    }
-    bytes.truncate(READ);
-    Read { body: Beginning { bytes, cut: true }, late: false }
+        Some(Incomplete::TooLarge)
+    };
+    let end = in_time(deadline, read).await.unwrap_or(Some(Incomplete::Late));
+    bytes.truncate(limit);
+    let lacks = end.filter(|end| *end != Incomplete::TooLarge);
+    Read { body: Beginning { bytes, cut: end.is_some() }, lacks }
 }
 
 /// Reads a whole body of at most `limit` bytes. Nothing is read of a body that announces more.

@@ -11,6 +11,7 @@ use crate::secrets::redact::Hidden;
 use relaybook_api::ObjectName;
 use relaybook_api::notification::Method;
 use relaybook_api::notification::credentials::{AuthRef, SecretKey, TlsRef};
+use relaybook_settings::answer::Success;
 
 /// One rendered request, with credentials by reference.
 #[derive(Clone)]
@@ -41,6 +42,8 @@ pub struct Outgoing {
     pub until: Duration,
     /// Timeout of name resolution, connection and TLS.
     pub connect_timeout: Duration,
+    /// What the answer means. `None`: its status decides.
+    pub success: Option<Success>,
     /// Secret parts of body, URL and headers that do not come from Secrets. They are masked in the answer of the receiver.
     pub hidden: Hidden,
     /// Whether only the status and the length of the answer are kept, because people who can read it must not learn the credentials.

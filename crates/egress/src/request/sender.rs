@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::LOCATION;
-use http::{HeaderName, HeaderValue, Response};
-use hyper::body::Incoming;
+use http::response::Parts;
+use http::{HeaderName, HeaderValue};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateDer;
 use tokio::time::Instant;
 
-use super::body::{READ, Read, beginning};
+use super::body::{Incomplete, READ, Read, beginning};
 use super::compose::{self, Credentials, Prepared, credentials, parsed_url, secret_url};
 use super::exchange::{Terms, deadline};
 use super::outgoing::{Destination, Outgoing};
@@ -18,8 +18,7 @@ use super::signing::Signing;
 use crate::SendError;
 use crate::addresses::origin::Origins;
 use crate::addresses::policy::Policy;
-use crate::attempt::retry_after;
-use crate::attempt::{Attempt, AttemptResult, NotSent};
+use crate::attempt::{self, Attempt, AttemptResult, NotSent, failure};
 use crate::client::proxy::Proxy;
 use crate::client::tls::Tls;
 use crate::client::traffic::Traffic;
@@ -30,6 +29,7 @@ use crate::secrets::redact::{Beginning, Hidden, withheld};
 use relaybook_api::notification::credentials::{Authorities, TlsRef};
 use relaybook_api::values::redirect::redirect_origin;
 use relaybook_api::{ObjectName, Time};
+use relaybook_settings::answer::{Answer, LONGEST_BODY, Success};
 use relaybook_telemetry::Metrics;
 
 /// How long a request waits for the first event of the watch of a Secret.
@@ -205,41 +205,44 @@ impl Sender {
             connect_timeout: out.connect_timeout,
             until: out.until,
             deadline,
-            limit: READ,
+            limit: out.success.as_ref().filter(|success| success.reads_body()).map_or(READ, |_| LONGEST_BODY),
         };
         let opened = self.open(&terms, &prepared, |proxy| compose::delivery(out, &prepared, started, proxy)).await;
         let (response, exchange) = match opened {
             Ok(opened) => opened,
             Err(why) => return why.into(),
         };
-        let (result, late) = self.answered(response, out, &prepared, deadline).await;
-        if !late {
+        let (parts, body) = response.into_parts();
+        let read = beginning(body, terms.limit, deadline).await;
+        if !read.is_late() {
             exchange.finish();
         }
-        result
+        self.answered(&parts, read, out, &prepared, &terms)
     }
 
-    /// Returns the result for this answer, and whether its body was late.
-    async fn answered(
-        &self,
-        response: Response<Incoming>,
-        out: &Outgoing,
-        prepared: &Prepared,
-        deadline: Instant,
-    ) -> (AttemptResult, bool) {
-        let status = response.status().as_u16();
-        let retry_after = retry_after::requested(status, response.headers(), relaybook_api::now());
-        let redirect = redirected(&response, prepared).filter(|_| !out.withhold_answer);
-        let Read { body, late } = beginning(response.into_body(), deadline).await;
+    /// Returns the result for this answer.
+    fn answered(&self, head: &Parts, read: Read, out: &Outgoing, prepared: &Prepared, terms: &Terms<'_>) -> AttemptResult {
+        let needs_body = out.success.as_ref().is_some_and(Success::reads_body) && head.status.is_success();
+        match read.lacks.filter(|_| needs_body) {
+            None | Some(Incomplete::TooLarge) => {}
+            Some(Incomplete::Late) => return failure::late_body(terms).into(),
+            Some(Incomplete::Broken) => return failure::broken_body(terms).into(),
+        }
+        let status = head.status.as_u16();
+        let answer = Answer { status, headers: &head.headers, body: &read.body.bytes };
+        let judged = attempt::judged(out.success.as_ref(), &answer);
+        let retry_after = attempt::requested(status, judged.as_ref(), &head.headers);
+        let redirect = redirected(head, prepared).filter(|_| !out.withhold_answer);
+        let body = read.body.first(READ);
         let body = if out.withhold_answer { withheld(&body) } else { prepared.hidden.shown(&body) };
         let rotated = prepared.used.iter().any(|(name, then)| self.secrets.differs(name, then));
-        (AttemptResult::Answered { status, retry_after, redirect, body, rotated }, late)
+        AttemptResult::Answered { status, judged, retry_after, redirect, body, rotated }
     }
 }
 
 /// Returns the origin to which an answer redirects. It is empty if this is the origin of the request.
-fn redirected(response: &Response<Incoming>, prepared: &Prepared) -> Option<String> {
-    let location = response.headers().get(LOCATION).filter(|_| response.status().is_redirection())?;
+fn redirected(head: &Parts, prepared: &Prepared) -> Option<String> {
+    let location = head.headers.get(LOCATION).filter(|_| head.status.is_redirection())?;
     let origin = redirect_origin(location.to_str().ok()?, Some(&prepared.url))?;
     if origin == prepared.url.origin().ascii_serialization() {
         return Some(String::new());

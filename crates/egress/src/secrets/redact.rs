@@ -29,6 +29,15 @@ pub struct Beginning {
     pub cut: bool,
 }
 
+impl Beginning {
+    /// Returns at most this many bytes of it.
+    pub fn first(mut self, limit: usize) -> Self {
+        self.cut |= self.bytes.len() > limit;
+        self.bytes.truncate(limit);
+        self
+    }
+}
+
 impl Hidden {
     /// Hides this value.
     pub fn add(&mut self, value: &str) {

@@ -51,6 +51,9 @@ pub struct Metadata {
     pub headers: BTreeMap<String, String>,
     /// The credentials that the receiver requires.
     pub credentials: Credentials,
+    /// The default of `endpoint.success`: as which status an answer counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub success: Option<String>,
     /// The parameters that users can set in `template.parameters`.
     #[serde(default)]
     pub parameters: Vec<Declared>,
@@ -279,6 +282,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::answer::Success;
     use crate::render::escape::context::EscapeContext;
     use crate::render::lang::compile;
     use crate::render::{Body, HeaderTemplate, Parameters, UrlTemplate};
@@ -305,6 +309,9 @@ mod tests {
             });
             let parameters = Parameters::compile(values).unwrap_or_else(|wrong| panic!("{shown}: {wrong:?}"));
             Body::compile(&metadata.content_type, body, &parameters).unwrap_or_else(|e| panic!("{shown}.hbs: {e}"));
+            if let Some(success) = &metadata.success {
+                Success::compile(success).unwrap_or_else(|e| panic!("{shown}, success: {e}"));
+            }
             for (header, value) in &metadata.headers {
                 HeaderTemplate::compile(header, value, &parameters).unwrap_or_else(|e| panic!("{shown}, {header}: {e}"));
             }

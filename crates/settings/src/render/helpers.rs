@@ -4,6 +4,7 @@
 //! invented value. The examples below are those of `docs/templates.md`, which a test runs.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::ops::RangeInclusive;
 
 use serde_json::Value;
@@ -37,6 +38,18 @@ pub(crate) enum Function {
     Not,
     /// `(eq a b)`: whether both are equal: `{{eq type "Deployed"}}` → `true`.
     Eq,
+    /// `(contains a b)`: whether text a contains text b: `{{contains "a-canary" "canary"}}` → `true`.
+    Contains,
+    /// `(startsWith a b)`: whether text a starts with text b.
+    StartsWith,
+    /// `(endsWith a b)`: whether text a ends with text b.
+    EndsWith,
+    /// `(lt a b)`: whether number a is less than number b: `{{lt superseded 3}}` → `true`.
+    Lt,
+    /// `(gt a b)`: whether number a is greater than number b.
+    Gt,
+    /// `trim a`: a without white space at its start and its end.
+    Trim,
     /// `default a b`: a, or b if a is missing or empty: `{{default pipeline.labels.team "nobody"}}` → `nobody`.
     Default,
     /// `lookup map name`: the label or annotation with a computed name: `{{default (lookup pipeline.labels environment) "-"}}`.
@@ -85,11 +98,17 @@ pub(crate) enum Function {
 pub(super) type Problem = Cow<'static, str>;
 
 impl Function {
-    const ALL: [Self; 23] = [
+    const ALL: [Self; 29] = [
         Self::And,
         Self::Or,
         Self::Not,
         Self::Eq,
+        Self::Contains,
+        Self::StartsWith,
+        Self::EndsWith,
+        Self::Lt,
+        Self::Gt,
+        Self::Trim,
         Self::Default,
         Self::Lookup,
         Self::Json,
@@ -128,6 +147,12 @@ impl Function {
             Self::Or => "or",
             Self::Not => "not",
             Self::Eq => "eq",
+            Self::Contains => "contains",
+            Self::StartsWith => "startsWith",
+            Self::EndsWith => "endsWith",
+            Self::Lt => "lt",
+            Self::Gt => "gt",
+            Self::Trim => "trim",
             Self::Default => "default",
             Self::Lookup => "lookup",
             Self::Json => "json",
@@ -158,6 +183,7 @@ impl Function {
             | Self::Json
             | Self::Upper
             | Self::Lower
+            | Self::Trim
             | Self::Commit
             | Self::Short
             | Self::Urlencode
@@ -165,7 +191,15 @@ impl Function {
             | Self::Sha256
             | Self::Unix
             | Self::UnixMilli => 1..=1,
-            Self::Eq | Self::Default | Self::Lookup | Self::Shorten => 2..=2,
+            Self::Eq
+            | Self::Contains
+            | Self::StartsWith
+            | Self::EndsWith
+            | Self::Lt
+            | Self::Gt
+            | Self::Default
+            | Self::Lookup
+            | Self::Shorten => 2..=2,
             Self::Truncate => 2..=3,
             Self::Replace => 3..=3,
             Self::Date | Self::Mrkdwn | Self::Markdown | Self::Html => 1..=2,
@@ -179,6 +213,12 @@ impl Function {
         match self {
             Self::Not => Ok(Value::Bool(!is_true(arg(0)))),
             Self::Eq => Ok(Value::Bool(arg(0) == arg(1))),
+            Self::Contains => Ok(Value::Bool(text(arg(0)).contains(&*text(arg(1))))),
+            Self::StartsWith => Ok(Value::Bool(text(arg(0)).starts_with(&*text(arg(1))))),
+            Self::EndsWith => Ok(Value::Bool(text(arg(0)).ends_with(&*text(arg(1))))),
+            Self::Lt => compared(arg(0), arg(1)).map(|order| Value::Bool(order.is_lt())),
+            Self::Gt => compared(arg(0), arg(1)).map(|order| Value::Bool(order.is_gt())),
+            Self::Trim => Ok(Value::String(text(arg(0)).trim().to_owned())),
             Self::Json => Ok(Value::String(arg(0).to_string())),
             Self::Truncate => truncate(&text(arg(0)), arg(1), args.get(2).map(|a| text(a)).as_deref()).map(Value::String),
             Self::Upper => Ok(Value::String(text(arg(0)).to_uppercase())),
@@ -280,6 +320,13 @@ fn marked(markup: Markup, text: &str, length: Option<&Value>) -> Result<Value, P
     Ok(Value::String(markup.escape(text, most)))
 }
 
+/// Compares two numbers. A text that is a number counts, because labels and parameters are texts.
+fn compared(one: &Value, other: &Value) -> Result<Ordering, Problem> {
+    let number = |value: &Value| value.as_f64().or_else(|| value.as_str()?.trim().parse::<f64>().ok());
+    let order = number(one).zip(number(other)).and_then(|(one, other)| one.partial_cmp(&other));
+    order.ok_or_else(|| "requires two numbers, as in (lt superseded 3)".into())
+}
+
 fn instant(time: &str) -> Result<Time, Problem> {
     time.parse::<Time>().map_err(|_| "requires a time, as in (date time)".into())
 }
@@ -323,6 +370,16 @@ mod tests {
             (Function::Not, json!([""]), json!(true)),
             (Function::Eq, json!([1, 1]), json!(true)),
             (Function::Eq, json!(["1", 1]), json!(false)),
+            (Function::Contains, json!(["a-canary-b", "canary"]), json!(true)),
+            (Function::Contains, json!([12, "2"]), json!(true)),
+            (Function::StartsWith, json!(["prod/a", "prod/"]), json!(true)),
+            (Function::StartsWith, json!(["a/prod/", "prod/"]), json!(false)),
+            (Function::EndsWith, json!(["a-canary", "canary"]), json!(true)),
+            (Function::Lt, json!([2, 10]), json!(true)),
+            (Function::Lt, json!(["2", " 10"]), json!(true)),
+            (Function::Lt, json!([2, 2]), json!(false)),
+            (Function::Gt, json!([2.5, "2"]), json!(true)),
+            (Function::Trim, json!([" a b\n"]), json!("a b")),
             (Function::Json, json!(["a\"b\n"]), json!(r#""a\"b\n""#)),
             (Function::Json, json!([{"b": 1, "a": [true]}]), json!(r#"{"a":[true],"b":1}"#)),
             (Function::Truncate, json!(["äöü", 3]), json!("äöü")),

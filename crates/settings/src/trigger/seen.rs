@@ -4,12 +4,12 @@
 //! and only once for all conditions, because labels and annotations can be long.
 
 use std::cell::{LazyCell, RefCell};
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 use kube_cel::cel::Value as CelValue;
 use serde_json::{Result, Value, to_value};
 
+use crate::cel::cel;
 use crate::render::Data;
 
 /// The data of one transition.
@@ -65,26 +65,10 @@ fn field(data: &Data, name: &str) -> Result<Value> {
     }
 }
 
-/// Converts a value. The conversion of the engine makes numbers above zero unsigned, and these equal no number that users write.
-fn cel(value: Value) -> CelValue {
-    match value {
-        Value::Null => CelValue::Null,
-        Value::Bool(flag) => CelValue::Bool(flag),
-        Value::Number(number) => {
-            number.as_i64().map_or_else(|| CelValue::Float(number.as_f64().unwrap_or_default()), CelValue::Int)
-        }
-        Value::String(text) => CelValue::String(Arc::new(text)),
-        Value::Array(items) => CelValue::List(Arc::new(items.into_iter().map(cel).collect())),
-        Value::Object(fields) => {
-            let fields: HashMap<String, CelValue> = fields.into_iter().map(|(name, value)| (name, cel(value))).collect();
-            CelValue::Map(fields.into())
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::sync::Arc;
 
     use super::*;
     use relaybook_api::TransitionType;

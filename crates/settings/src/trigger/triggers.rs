@@ -5,7 +5,8 @@ use std::time::Duration;
 use globset::{Glob, GlobSet, GlobSetBuilder};
 
 use super::seen::ConditionData;
-use super::when::{When, WhenError};
+use super::when::When;
+use crate::cel::CelError;
 use crate::render::Data;
 use relaybook_api::notification::Trigger;
 use relaybook_api::pipeline::target::TargetInfo;
@@ -48,7 +49,7 @@ pub enum TriggerError {
         index: usize,
         /// What is wrong with it.
         #[source]
-        source: WhenError,
+        source: CelError,
     },
     /// A time is invalid or out of bounds.
     #[error("triggers[{index}].for: {given:?} must be a time from 1s to 168h, such as 90s or 5m")]

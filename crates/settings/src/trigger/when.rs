@@ -1,164 +1,61 @@
-//! `when`: a CEL expression over the template data of a transition (<https://github.com/google/cel-spec>).
+//! `when`: a CEL expression over the template data of a transition.
 //!
 //! In: the expression, once per edit of a notification; the data of one transition. Out: whether the expression is true, or a message
-//! why it cannot be evaluated. Errors that affect every transition are found at compilation: names, functions and types are checked
-//! against the shape of the data. Only errors such as a missing label remain for the evaluation.
-//!
-//! The expression and its evaluation are bounded. Loops run only over literal lists and cannot be nested, and no function makes a
-//! text longer than its input.
+//! why it cannot be evaluated.
 
-use std::collections::BTreeSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
-use kube_cel::KubeCelExt as _;
-use kube_cel::cel::parser::{Expression, Parser};
-use kube_cel::cel::{Context, ExecutionError, Value as CelValue};
-use serde_json::Value;
-use thiserror::Error;
-
-use super::kinds::{Checked, check};
 use super::seen::{ConditionData, LATER};
+use crate::cel::{CelError, CelValue, Expected, Expression, Shape, Undecided};
 use crate::render::Data;
 use relaybook_api::TransitionType;
 
-/// Maximum length of an expression, in bytes.
-pub const LONGEST: usize = 1024;
-/// Maximum depth of nested brackets. The parser needs more than 100 KiB of stack for each level.
-const DEEPEST: usize = 6;
-/// Maximum number of question marks. The parser parses the part after a question mark nested in the part before it.
-const ALTERNATIVES: usize = 8;
-/// Maximum length of an error message, in characters.
-const TOLD: usize = 300;
-
-/// Why an expression cannot be used.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum WhenError {
-    /// The expression has too many bytes.
-    #[error("is longer than {LONGEST} bytes")]
-    TooLong,
-    /// The expression is nested too deeply.
-    #[error("has more than {DEEPEST} levels of brackets, or more than {ALTERNATIVES} question marks")]
-    TooDeep,
-    /// The expression is not CEL.
-    #[error("is not CEL: {0}")]
-    Syntax(String),
-    /// The expression is CEL, but does not fit the data of a transition.
-    #[error("{0}")]
-    Meaning(String),
-}
-
-/// Why an expression could not be evaluated.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("{0}")]
-pub struct Undecided(String);
-
 /// A compiled condition.
 #[derive(Clone, Debug)]
-pub struct When {
-    source: String,
-    expression: Arc<Expression>,
-    /// The fields of the data that the expression reads.
-    fields: BTreeSet<String>,
-}
+pub struct When(Expression);
 
-/// The shape of the data of any transition: its fields and their types.
-static SHAPE: LazyLock<Value> = LazyLock::new(|| {
-    let mut shape = serde_json::to_value(Data::sample(TransitionType::Deployed)).unwrap_or_default();
-    if let Some(fields) = shape.as_object_mut() {
+/// The shape of the data of any transition.
+static SHAPE: LazyLock<Shape> = LazyLock::new(|| {
+    let mut sample = serde_json::to_value(Data::sample(TransitionType::Deployed)).unwrap_or_default();
+    if let Some(fields) = sample.as_object_mut() {
         // Conditions cannot use these.
         for name in LATER {
             fields.remove(name);
         }
     }
-    shape
+    Shape { sample, texts: &["labels", "annotations"], any: &[], result: Expected::Bool }
 });
 
 impl When {
     /// Compiles an expression.
-    pub fn compile(source: &str) -> Result<Self, WhenError> {
-        if source.len() > LONGEST {
-            return Err(WhenError::TooLong);
-        }
-        if depth(source) > DEEPEST || source.matches('?').count() > ALTERNATIVES {
-            return Err(WhenError::TooDeep);
-        }
-        let parsed = catch_unwind(|| Parser::default().parse(source));
-        let expression = match parsed {
-            Ok(Ok(expression)) => expression,
-            Ok(Err(errors)) => {
-                let first =
-                    errors.errors.first().map_or_else(String::new, |e| format!("{} at column {}", e.msg, e.pos.1 + 1));
-                return Err(WhenError::Syntax(short(&first)));
-            }
-            Err(_) => return Err(WhenError::Syntax("it cannot be parsed".to_owned())),
-        };
-        let Checked { fields } = check(&expression, &SHAPE).map_err(WhenError::Meaning)?;
-        Ok(Self { source: source.to_owned(), expression: Arc::new(expression), fields })
+    pub fn compile(source: &str) -> Result<Self, CelError> {
+        Expression::compile(source, &SHAPE).map(Self)
     }
 
     /// The expression as it was written.
     #[must_use]
     pub fn source(&self) -> &str {
-        &self.source
+        self.0.source()
     }
 
     /// Whether the expression is true for a transition.
     pub fn holds(&self, seen: &ConditionData<impl FnOnce() -> Data>) -> Result<bool, Undecided> {
-        let mut context = Context::default().with_all();
-        for field in &self.fields {
-            let value = seen.field(field).map_err(|error| Undecided(short(&error.to_string())))?;
-            context.add_variable_from_value(field.as_str(), value);
+        let field = |name: &str| seen.field(name).map(Some).map_err(|error| Undecided::new(&error.to_string()));
+        match self.0.evaluate(field)? {
+            CelValue::Bool(holds) => Ok(holds),
+            _ => Err(Undecided::new("the result is not a boolean")),
         }
-        match catch_unwind(AssertUnwindSafe(|| CelValue::resolve(&self.expression, &context))) {
-            Ok(Ok(CelValue::Bool(holds))) => Ok(holds),
-            Ok(Ok(_)) => Err(Undecided("the result is not a boolean".to_owned())),
-            Ok(Err(error)) => Err(Undecided(short(&words(&error, &self.source)))),
-            Err(_) => Err(Undecided("the expression cannot be evaluated on these values".to_owned())),
-        }
-    }
-}
-
-/// The depth of nested brackets. Brackets in string literals count too, because an expression needs few of both.
-fn depth(source: &str) -> usize {
-    let (mut deep, mut deepest) = (0usize, 0);
-    for c in source.chars() {
-        match c {
-            '(' | '[' | '{' => deep += 1,
-            ')' | ']' | '}' => deep = deep.saturating_sub(1),
-            _ => {}
-        }
-        deepest = deepest.max(deep);
-    }
-    deepest
-}
-
-/// Cuts a message. It can contain a key of any length, and the API server must accept a delivery with this message.
-fn short(words: &str) -> String {
-    words.chars().take(TOLD).collect()
-}
-
-/// The message for an error. The messages of the engine show whole values, which can be long and must not be disclosed.
-fn words(error: &ExecutionError, source: &str) -> String {
-    match error {
-        // A key that is not a literal in the source is a value.
-        ExecutionError::NoSuchKey(key) if source.contains(key.as_str()) => format!("there is no {key:?}; check has() first"),
-        ExecutionError::NoSuchKey(_) => {
-            "there is no label or annotation with the computed name; check with `in` first".to_owned()
-        }
-        ExecutionError::DivisionByZero(_) | ExecutionError::RemainderByZero(_) => "division by zero".to_owned(),
-        ExecutionError::Overflow(..) => "a number is too large".to_owned(),
-        ExecutionError::IndexOutOfBounds(_) => "the list has no such entry".to_owned(),
-        ExecutionError::FunctionError { function, .. } => format!("{function}(): invalid argument"),
-        _ => "the types of the values do not match".to_owned(),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use proptest::prelude::*;
 
     use super::*;
+    use crate::cel::{ALTERNATIVES, DEEPEST, LONGEST, TOLD};
 
     /// A failure in `prod`, of a pipeline with a label.
     fn data() -> Data {

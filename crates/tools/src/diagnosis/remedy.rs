@@ -26,7 +26,7 @@ const SPEC: &str = "correct the field that the message names; `relaybook lint` f
 const ITSELF: &str = "wait: it ends by itself";
 
 /// Reasons, and what to do about them. `NAME` and `NAMESPACE` are those of the object.
-const REMEDIES: [(&[&str], &str); 32] = [
+const REMEDIES: [(&[&str], &str); 33] = [
     (&["SecretMissing", "KubeconfigMissing"], SECRET),
     (
         &["SecretInvalid", "KubeconfigInvalid", "KeyMissing", "KeyInvalid"],
@@ -79,6 +79,10 @@ const REMEDIES: [(&[&str], &str); 32] = [
     (&["ConfigMapMissing"], "create the ConfigMap or its key; Relaybook detects it"),
     (&["GlobalConfigInvalid"], "correct the ConfigMap of the global configuration; the message has line and field"),
     (&["ParameterNotShared", "RepositoryMissing"], "set the parameter that the message names in this namespace"),
+    (
+        &["AnswerUnreadable"],
+        "compare `endpoint.success` with the answer in the Delivery; try it with `relaybook render NAME -n NAMESPACE --answer FILE`",
+    ),
     (&["CredentialOriginMismatch"], "set `auth` in the layer that sets the URL"),
     (&["CommitMissing"], "follow an object whose revision is a commit, or set `appRef.revisionPath`"),
     (&["Suspended"], "`relaybook resume notification/NAME -n NAMESPACE`"),

@@ -8,6 +8,7 @@
 //! [`explain()`] returns the effective notifications of a pipeline, with the layer that set each field, and [`promotions()`] why a revision is
 //! or is not promoted.
 
+mod answer;
 mod defaults;
 mod egress;
 mod explain;
@@ -21,6 +22,7 @@ mod recorded;
 mod request;
 mod starter;
 
+pub use answer::ExampleAnswer;
 pub use egress::Egress;
 pub use explain::comment;
 pub use explain::{Asked, Explained, Known, covered, explain};
@@ -122,6 +124,9 @@ pub enum PreviewError {
         #[source]
         source: Box<kube::Error>,
     },
+    /// The example of an answer cannot be read.
+    #[error("the answer cannot be read: {0}; give a body, or the output of curl -i")]
+    Answer(String),
     /// The receiver is unreachable.
     #[error("nothing was sent")]
     Send(#[from] relaybook_egress::SendError),

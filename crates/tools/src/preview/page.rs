@@ -28,6 +28,13 @@ pub fn page(template: &BuiltinTemplate) -> Result<String, PreviewError> {
     let _ = write!(page, "\n## Example\n\n```yaml\n{}```\n", example(template));
     let _ = write!(page, "\n## Parameters\n\n{}", parameters(&metadata.parameters));
     let _ = write!(page, "\n## What is sent\n\n{}", sent(template)?);
+    if let Some(success) = &metadata.success {
+        let _ = write!(
+            page,
+            "\n## What an answer means\n\nIf `endpoint.success` is not set, this rule applies. See [Success by the body](../delivery.md#success-by-the-body).\n\n```cel\n{}\n```\n",
+            lines(success),
+        );
+    }
     if !metadata.limits.is_empty() {
         let _ = write!(page, "\n## Limits\n\n{}", limits(&metadata.limits));
     }
@@ -127,6 +134,11 @@ fn limits(limits: &[Limit]) -> String {
         let _ = writeln!(table, "| `{}` | {most} | [source]({}) |", limit.field, limit.documentation);
     }
     table
+}
+
+/// Returns an expression with one alternative in each line.
+fn lines(success: &str) -> String {
+    success.trim().replace(" : ", "\n  : ")
 }
 
 /// Formats a text for a cell of a Markdown table: one line, with escaped pipes.

@@ -46,6 +46,7 @@ pub async fn post(preview: &Preview, url: &Url) -> Result<Posted, PreviewError> 
             timeout: TIMEOUT,
             until: since_boot() + TIMEOUT,
             connect_timeout: TIMEOUT,
+            success: preview.success.clone(),
             hidden: Hidden::default(),
             withhold_answer: false,
             is_test: false,

@@ -84,6 +84,8 @@ mod tests {
             headers: headers.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
             masked: BTreeSet::from(["authorization".to_owned()]),
             body: r#"{"key": "a \"quoted\" b", "text": "harmless"}"#.to_owned(),
+            answer: None,
+            success: None,
         };
         let shown = masked(preview, &["a \"quoted\" b".to_owned(), String::new()]);
         assert_eq!(shown.url, "https://a.example/in?key=***");

@@ -9,6 +9,7 @@ use url::Url;
 use super::{LayeredNotification, PreviewError};
 use relaybook_api::TransitionType;
 use relaybook_api::notification::credentials::AuthRef;
+use relaybook_settings::answer::Success;
 use relaybook_settings::config::{Address, Given, Rendered, Sending};
 use relaybook_settings::render::{Data, SampleContext};
 
@@ -34,6 +35,12 @@ pub struct Preview {
     pub masked: BTreeSet<String>,
     /// The body, exactly as it would be sent.
     pub body: String,
+    /// What an example of an answer means, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer: Option<String>,
+    /// The rule about answers.
+    #[serde(skip)]
+    pub success: Option<Success>,
 }
 
 /// Returns the requests of a notification for a sample context. They are for the `wanted` transitions, or for all that it reports if
@@ -85,7 +92,8 @@ pub(super) fn preview(name: &str, sending: &Sending, rendered: &Rendered, data: 
     };
     let notification = name.to_owned();
     let (trigger, method, body) = (data.type_, sending.method.as_str(), rendered.body.clone());
-    Preview { notification, trigger, method, url, headers, masked, body }
+    let success = sending.success.clone();
+    Preview { notification, trigger, method, url, headers, masked, body, answer: None, success }
 }
 
 /// Returns the headers whose values come from Secrets, with masked values.
@@ -127,7 +135,8 @@ impl Preview {
     #[must_use]
     pub fn text(&self) -> String {
         let headers: String = self.headers.iter().flat_map(|(name, value)| [name, ": ", value, "\n"]).collect();
-        let text = format!("{} {}\n{headers}\n{}\n", self.method, self.url, self.pretty_body());
+        let answer = self.answer.as_ref().map_or_else(String::new, |meaning| format!("\nanswer: {meaning}\n"));
+        let text = format!("{} {}\n{headers}\n{}\n{answer}", self.method, self.url, self.pretty_body());
         text.replace(|c: char| c.is_control() && !matches!(c, '\n' | '\t'), "\u{fffd}")
     }
 

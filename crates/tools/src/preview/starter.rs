@@ -50,6 +50,9 @@ pub fn starter(template: &BuiltinTemplate) -> String {
         }
     }
     yaml.push_str(&auth(template, usual_secret(template), true));
+    if let Some(success) = &metadata.success {
+        let _ = writeln!(yaml, "    success: {}", scalar(success));
+    }
     let _ = writeln!(yaml, "  template:\n    inline:\n      contentType: {}", scalar(&metadata.content_type));
     let chomp = if template.body.ends_with('\n') { "|" } else { "|-" };
     let _ = writeln!(yaml, "      body: {chomp}");

@@ -214,8 +214,14 @@ mod tests {
     }
 
     fn answered(status: u16) -> Attempt {
-        let result =
-            AttemptResult::Answered { status, retry_after: None, redirect: None, body: "nope".into(), rotated: false };
+        let result = AttemptResult::Answered {
+            status,
+            judged: None,
+            retry_after: None,
+            redirect: None,
+            body: "nope".into(),
+            rotated: false,
+        };
         Attempt { started: time(1), duration: Duration::from_millis(12), result }
     }
 

@@ -114,7 +114,7 @@ impl Decided {
             }
         };
         let before = record.not_found;
-        record.not_found = if attempt.result.status() == Some(404) { before.saturating_add(1) } else { 0 };
+        record.not_found = if attempt.result.counts_as() == Some(404) { before.saturating_add(1) } else { 0 };
         let at = At { now: now.wall, chance };
         let decision = decide::attempted(&record.status, attempt, before, retry, record.age.at(now.boot), failures, at);
         let decided = Self::new(record, decision, now);

@@ -11,6 +11,9 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The field of the URL, for messages.
 pub(crate) const URL: &str = "spec.endpoint.url";
 
+/// The field of the rule about answers, for messages.
+pub(crate) const SUCCESS: &str = "spec.endpoint.success";
+
 /// Parses a duration such as `15s` or `1h30m`.
 pub(crate) fn duration(field: &str, given: Option<&str>, default: Duration) -> Result<Duration, Problem> {
     let Some(given) = given else { return Ok(default) };

@@ -10,11 +10,12 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use url::Url;
 
-use super::defaults::{CONNECT_TIMEOUT, TIMEOUT, URL, duration};
+use super::defaults::{CONNECT_TIMEOUT, SUCCESS, TIMEOUT, URL, duration};
 use super::given::{Given, Places};
 use super::marking::{Marking, Reads, marking};
 use super::template::{self, Chosen, choose};
 use super::trust::is_secret;
+use crate::answer::Success;
 use crate::config::layers::escape;
 use crate::config::problem::Problem;
 use crate::render::{Body, Data, HeaderTemplate, Parameters, RenderError, UrlTemplate, Values};
@@ -43,6 +44,8 @@ pub struct Sending {
     pub timeout: Duration,
     /// Timeout of the connection setup.
     pub connect_timeout: Duration,
+    /// What an answer means. `None`: its status decides.
+    pub success: Option<Success>,
     /// The template of the body.
     pub body: Body,
     /// The parameters that the templates can use.
@@ -246,6 +249,7 @@ fn compile(
         tls: tls(endpoint.tls.as_ref(), places, given)?,
         signing: endpoint.signing.as_ref().map(|s| secret_name(&s.secret_ref.name, places.of("/endpoint/signing"))),
         timeout: duration("spec.endpoint.timeout", endpoint.timeout.as_deref(), TIMEOUT)?,
+        success: success(endpoint, chosen)?,
         connect_timeout: duration("spec.endpoint.connectTimeout", endpoint.connect_timeout.as_deref(), CONNECT_TIMEOUT)?,
         body,
         parameters,
@@ -309,6 +313,13 @@ fn headers(
         }
     }
     if problems.is_empty() { Ok(headers) } else { Err(Problem::several(problems)) }
+}
+
+/// The rule of the user, or that of the template.
+fn success(endpoint: &spec::Endpoint, chosen: &Chosen) -> Result<Option<Success>, Problem> {
+    let source = endpoint.success.as_ref().or(chosen.success.as_ref());
+    let compiled = source.map(|source| Success::compile(source)).transpose();
+    compiled.map_err(|error| Problem::invalid(SUCCESS, error.to_string()))
 }
 
 fn header_field(name: &str) -> String {

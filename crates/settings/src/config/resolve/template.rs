@@ -35,6 +35,8 @@ pub(crate) struct Chosen {
     /// Header and scheme of a token.
     pub(crate) token_header: Option<String>,
     pub(crate) token_scheme: Option<String>,
+    /// What an answer means.
+    pub(crate) success: Option<String>,
     /// The metadata of a built-in template.
     pub(crate) metadata: Option<&'static Metadata>,
     /// Values by name. `None`: the parameter is declared, but it has no value and no default.
@@ -112,6 +114,7 @@ fn own(template: &Template, at: &'static str, field: &str, content_type: Option<
         headers: BTreeMap::new(),
         token_header: None,
         token_scheme: None,
+        success: None,
         parameters: parameters.map(|(name, value)| (name.clone(), Some(value.clone()))).collect(),
         metadata: None,
     }
@@ -135,6 +138,7 @@ fn from_builtin(name: Builtin, template: &Template) -> Result<Chosen, Problem> {
         headers: metadata.headers.clone(),
         token_header: metadata.credentials.header.clone(),
         token_scheme: metadata.credentials.scheme.clone(),
+        success: metadata.success.clone(),
         parameters: metadata.parameters.iter().map(value).collect(),
         metadata: Some(metadata),
     })

@@ -8,6 +8,8 @@
 //! `tls.insecureSkipVerify`). A layer can change the path, or set the same origin again, without harm. A reference is the same only if it
 //! resolves in the same namespace. A Secret of the team can have the same name as a Secret of the platform and contain another URL.
 //!
+//! `success` reads the answers to the credentials, and its result is visible. So a layer of another namespace cannot set it either.
+//!
 //! A parameter that a layer of another namespace set is hidden from the templates of more specific layers, unless `shareParameters` is set
 //! there. Otherwise a template could find out the value by comparisons.
 
@@ -17,6 +19,8 @@ use crate::config::layers::{Folded, Source, escape};
 use crate::config::problem::Problem;
 use crate::render::{Hidden, origin_of};
 
+/// A rule that reads answers to the credentials. It would tell its author about them.
+const SUCCESS: &str = "/endpoint/success";
 const SHARES: &str = "/template/shareParameters";
 
 /// Where the credentials of a layer would go if there were no more specific layer.
@@ -102,13 +106,16 @@ impl ReceiverHistory {
     pub(crate) fn check(&self, folded: &Folded) -> Result<(), Problem> {
         let Some(last) = self.0.last().filter(|last| last.to.is_some()) else { return Ok(()) };
         for credential in credentials(&folded.value) {
-            let Some(then) = folded.wrote_first(&credential).and_then(|index| self.0.get(index)) else { continue };
+            let Some(index) = folded.wrote_first(&credential) else { continue };
+            let Some(then) = self.0.get(index) else { continue };
             let field = if last.to != then.to || last.to == Some(To::Unreadable) {
                 destination(folded)
             } else if last.skips_verification && !then.skips_verification {
                 "/endpoint/tls/insecureSkipVerify"
             } else if last.authorities != then.authorities {
                 "/endpoint/tls/caFrom"
+            } else if folded.is_set_elsewhere_after(SUCCESS, index) {
+                SUCCESS
             } else {
                 continue;
             };

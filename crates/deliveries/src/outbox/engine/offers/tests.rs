@@ -271,7 +271,7 @@ async fn a_slow_direct_attempt_is_recorded_and_its_outcome_written_before_the_ne
     assert!(leader.on(Input::Command(Ticket(2), next), now).is_empty(), "the first one is in progress");
 
     let (redirect, body, rotated) = (None, String::new(), false);
-    let result = AttemptResult::Answered { status: 200, retry_after: None, redirect, body, rotated };
+    let result = AttemptResult::Answered { status: 200, judged: None, retry_after: None, redirect, body, rotated };
     let attempt = Box::new(Ok(Attempt { started: now.wall, duration: DIRECT, result }));
     let ended = Done::Attempted { turn, retry: notification.delivery.retry, attempt };
     let Task::Write(write) = only_task(leader.on(Input::Done(ended), now)) else {

@@ -35,7 +35,7 @@ pub(super) type Checked = Result<(), TestCaseError>;
 fn result(how: usize) -> AttemptResult {
     let answered = |status, retry_after| {
         let (redirect, body, rotated) = (None, String::new(), false);
-        AttemptResult::Answered { status, retry_after, redirect, body, rotated }
+        AttemptResult::Answered { status, judged: None, retry_after, redirect, body, rotated }
     };
     let failed = |kind| AttemptResult::Failed(Failure { kind, text: "no answer".to_owned() });
     match how % 8 {

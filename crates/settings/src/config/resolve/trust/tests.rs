@@ -101,6 +101,37 @@ fn credentials_are_not_sent_to_an_origin_of_a_more_specific_layer() {
 }
 
 #[test]
+fn a_layer_of_another_namespace_does_not_judge_the_answers_to_credentials() {
+    let rule = json!({"endpoint": {"success": "body.ok"}});
+    let (global, pipeline) = (Source::Global, Source::Pipeline);
+    let both = json!({"endpoint": {"success": "body.ok", "url": "https://a.example", "auth": token()}});
+    for (what, layers, is_refused) in [
+        (
+            "of the platform's token",
+            vec![(global.clone(), with_token("https://a.example")), (pipeline.clone(), rule.clone())],
+            true,
+        ),
+        ("over the platform's rule", vec![(global.clone(), both.clone()), (pipeline.clone(), rule.clone())], true),
+        ("with its own token", vec![(global.clone(), with_token("https://a.example")), (pipeline.clone(), both)], false),
+        (
+            "of its own namespace",
+            vec![(Source::Notification, with_token("https://a.example")), (pipeline.clone(), rule.clone())],
+            false,
+        ),
+        (
+            "from beneath",
+            vec![(global.clone(), rule.clone()), (Source::Notification, with_token("https://a.example"))],
+            false,
+        ),
+        ("without credentials", vec![(global, json!({"endpoint": {"url": "https://a.example"}})), (pipeline, rule)], false),
+    ] {
+        let checked = by(&layers);
+        assert_eq!(checked.is_err(), is_refused, "{what}: {checked:?}");
+        assert!(checked.err().is_none_or(|error| error.contains("spec.endpoint.success is from the Pipeline")), "{what}");
+    }
+}
+
+#[test]
 fn layers_that_keep_the_origin_of_credentials_are_accepted() {
     let api = "https://api.example.com/a";
     for (what, layers) in [

@@ -1,7 +1,7 @@
-//! Checks an expression of `when`: which fields it reads, and which kind of value each part has.
+//! Checks an expression: which fields it reads, and which kind of value each part has.
 //!
 //! In: a parsed expression, and the shape of the data. Out: the fields that it reads, or a message about what is wrong. The CEL
-//! engine itself finds a wrong name or type only in the part that a transition happens to reach.
+//! engine itself finds a wrong name or type only in the part that an evaluation happens to reach.
 
 use std::collections::BTreeSet;
 
@@ -31,10 +31,26 @@ const FUNCTIONS: [(&str, Kind<'static>); 11] = [
     ("double", Kind::Number),
 ];
 
-/// The result of a check.
-pub(super) struct Checked {
-    /// The fields of the data that the expression reads.
-    pub fields: BTreeSet<String>,
+/// The shape of the data that expressions can read.
+#[derive(Debug)]
+pub(crate) struct Shape {
+    /// A sample of the data: its fields, and the kinds of their values.
+    pub(crate) sample: Value,
+    /// Names of objects with any field names, whose values are all texts.
+    pub(crate) texts: &'static [&'static str],
+    /// Names of fields of any kind.
+    pub(crate) any: &'static [&'static str],
+    /// The kinds that a result can have, as users read it.
+    pub(crate) result: Expected,
+}
+
+/// The kinds that the result of an expression can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expected {
+    /// A boolean.
+    Bool,
+    /// A boolean, or a number.
+    BoolOrNumber,
 }
 
 /// The kind of value of a part.
@@ -73,17 +89,19 @@ impl Kind<'_> {
     }
 }
 
-/// Checks an expression. Its result must be a boolean.
-pub(super) fn check(expression: &Expression, shape: &Value) -> Result<Checked, String> {
+/// Checks an expression. Returns the fields of the data that it reads.
+pub(super) fn check(expression: &Expression, shape: &Shape) -> Result<BTreeSet<String>, String> {
     let mut check = Check { shape, fields: BTreeSet::new(), variable: None, parts: 0 };
-    match check.kind(expression)? {
-        kind if kind.may_be_bool() => Ok(Checked { fields: check.fields }),
-        kind => Err(format!("must be a boolean, but is {}", kind.word())),
+    match (check.kind(expression)?, shape.result) {
+        (kind, _) if kind.may_be_bool() => Ok(check.fields),
+        (Kind::Number, Expected::BoolOrNumber) => Ok(check.fields),
+        (kind, Expected::Bool) => Err(format!("must be a boolean, but is {}", kind.word())),
+        (kind, Expected::BoolOrNumber) => Err(format!("must be a boolean or a number, but is {}", kind.word())),
     }
 }
 
 struct Check<'a> {
-    shape: &'a Value,
+    shape: &'a Shape,
     fields: BTreeSet<String>,
     /// The variable for the entries of a list, within a macro.
     variable: Option<String>,
@@ -105,7 +123,8 @@ impl<'a> Check<'a> {
             }),
             Expr::Ident(name) if self.variable.as_ref() == Some(name) => Ok(Kind::Any),
             Expr::Ident(name) => {
-                let kind = field(self.shape, name).ok_or_else(|| unknown("there is no", name, self.shape))?;
+                let sample = &self.shape.sample;
+                let kind = self.shape.field(sample, name).ok_or_else(|| unknown("there is no", name, sample))?;
                 self.fields.insert(name.clone());
                 Ok(kind)
             }
@@ -124,7 +143,7 @@ impl<'a> Check<'a> {
 
     fn select(&mut self, SelectExpr { operand, field, test }: &SelectExpr) -> Result<Kind<'a>, String> {
         let of = self.kind(operand)?;
-        let kind = below(of, field, operand)?;
+        let kind = self.shape.below(of, field, operand)?;
         Ok(if *test { Kind::Bool } else { kind })
     }
 
@@ -170,8 +189,8 @@ impl<'a> Check<'a> {
             }
             (operators::NEGATE, _) => Ok(Kind::Number),
             (operators::INDEX, [of, _]) => match (text(&call.args), call.args.first()) {
-                (Some(field), Some(operand)) => below(*of, field, operand),
-                (None, Some(operand)) if of.is_plain() => below(*of, "entries", operand),
+                (Some(field), Some(operand)) => self.shape.below(*of, field, operand),
+                (None, Some(operand)) if of.is_plain() => self.shape.below(*of, "entries", operand),
                 _ if matches!(of, Kind::Texts) => Ok(Kind::Text),
                 _ => Ok(Kind::Any),
             },
@@ -225,26 +244,29 @@ fn added<'a>(one: Kind<'a>, other: Kind<'a>) -> Result<Kind<'a>, String> {
     }
 }
 
-fn field<'a>(object: &'a Value, name: &str) -> Option<Kind<'a>> {
-    Some(match object.get(name)? {
-        Value::Bool(_) => Kind::Bool,
-        Value::Number(_) => Kind::Number,
-        Value::Array(_) => Kind::List,
-        Value::Object(_) if matches!(name, "labels" | "annotations") => Kind::Texts,
-        value @ Value::Object(_) => Kind::Fields(value),
-        Value::String(_) | Value::Null => Kind::Text,
-    })
-}
+impl Shape {
+    fn field<'a>(&self, object: &'a Value, name: &str) -> Option<Kind<'a>> {
+        Some(match object.get(name)? {
+            _ if self.any.contains(&name) => Kind::Any,
+            Value::Bool(_) => Kind::Bool,
+            Value::Number(_) => Kind::Number,
+            Value::Array(_) => Kind::List,
+            Value::Object(_) if self.texts.contains(&name) => Kind::Texts,
+            value @ Value::Object(_) => Kind::Fields(value),
+            Value::String(_) | Value::Null => Kind::Text,
+        })
+    }
 
-/// The kind of a field in a value of this kind.
-fn below<'a>(kind: Kind<'a>, name: &str, operand: &Expression) -> Result<Kind<'a>, String> {
-    match kind {
-        Kind::Fields(object) => {
-            field(object, name).ok_or_else(|| unknown(&format!("{} has no", path(operand)), name, object))
+    /// The kind of a field in a value of this kind.
+    fn below<'a>(&self, kind: Kind<'a>, name: &str, operand: &Expression) -> Result<Kind<'a>, String> {
+        match kind {
+            Kind::Fields(object) => {
+                self.field(object, name).ok_or_else(|| unknown(&format!("{} has no", path(operand)), name, object))
+            }
+            Kind::Texts => Ok(Kind::Text),
+            Kind::Any => Ok(Kind::Any),
+            other => Err(format!("{} is {} and has no {name}", path(operand), other.word())),
         }
-        Kind::Texts => Ok(Kind::Text),
-        Kind::Any => Ok(Kind::Any),
-        other => Err(format!("{} is {} and has no {name}", path(operand), other.word())),
     }
 }
 

@@ -1,0 +1,191 @@
+//! `endpoint.success`: what the answer of a receiver means, by a CEL expression.
+//!
+//! In: the expression, once per edit of a notification; one answer. Out: the HTTP status as which the answer counts, or a message why that is not
+//! known. Some receivers answer 200 to a request that they reject, and name the error in the body.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+
+use http::HeaderMap;
+use serde_json::json;
+
+use crate::cel::{CelError, CelValue, Expected, Expression, Shape, Undecided, cel};
+
+/// Maximum number of bytes of a body that the expression can read. A longer body is cut, so it is not JSON.
+pub const LONGEST_BODY: usize = 64 * 1024;
+/// The status of an answer that the expression rejects, if the receiver did not reject it by itself.
+const REJECTED: u16 = 422;
+
+/// One answer of a receiver.
+#[derive(Clone, Copy, Debug)]
+pub struct Answer<'a> {
+    /// HTTP status.
+    pub status: u16,
+    /// The headers.
+    pub headers: &'a HeaderMap,
+    /// At most [`LONGEST_BODY`] bytes of the body.
+    pub body: &'a [u8],
+}
+
+/// The compiled expression.
+#[derive(Clone, Debug)]
+pub struct Success(Expression);
+
+/// The shape of an answer.
+static SHAPE: LazyLock<Shape> = LazyLock::new(|| Shape {
+    sample: json!({"status": 200, "headers": {}, "text": "", "body": null}),
+    texts: &["headers"],
+    any: &["body"],
+    result: Expected::BoolOrNumber,
+});
+
+impl Success {
+    /// Compiles an expression.
+    pub fn compile(source: &str) -> Result<Self, CelError> {
+        Expression::compile(source, &SHAPE).map(Self)
+    }
+
+    /// The expression as it was written.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        self.0.source()
+    }
+
+    /// Whether the expression reads the body of an answer.
+    #[must_use]
+    pub fn reads_body(&self) -> bool {
+        self.0.reads("body") || self.0.reads("text")
+    }
+
+    /// The status as which an answer counts: a number is this status, `true` is a success, and `false` is none. If the expression cannot be
+    /// evaluated, an answer with an error status keeps it.
+    pub fn status(&self, answer: &Answer<'_>) -> Result<u16, Undecided> {
+        let is_2xx = is_success(answer.status);
+        let judged = self.0.evaluate(|field| Ok(value(answer, field))).and_then(|result| match result {
+            CelValue::Bool(true) if is_2xx => Ok(answer.status),
+            CelValue::Bool(true) => Ok(200),
+            CelValue::Bool(false) if is_2xx => Ok(REJECTED),
+            CelValue::Bool(false) => Ok(answer.status),
+            CelValue::Int(number) => of_number(u16::try_from(number).ok(), answer.status),
+            CelValue::UInt(number) => of_number(u16::try_from(number).ok(), answer.status),
+            _ => Err(Undecided::new("the result is neither a boolean nor a whole number")),
+        });
+        judged.or_else(|undecided| if is_2xx { Err(undecided) } else { Ok(answer.status) })
+    }
+}
+
+/// Whether a status says that the request was accepted.
+#[must_use]
+pub fn is_success(status: u16) -> bool {
+    (200..=299).contains(&status)
+}
+
+fn of_number(number: Option<u16>, status: u16) -> Result<u16, Undecided> {
+    let is_allowed = |number: &u16| *number == status || is_success(*number) || (400..=599).contains(number);
+    let wrong = || Undecided::new("the result is neither `status` nor a status of 200 to 299 or 400 to 599");
+    number.filter(is_allowed).ok_or_else(wrong)
+}
+
+/// Returns a field of an answer. `None`: the body is not JSON.
+fn value(answer: &Answer<'_>, field: &str) -> Option<CelValue> {
+    Some(match field {
+        "status" => CelValue::Int(i64::from(answer.status)),
+        "headers" => {
+            let mut all: HashMap<String, String> = HashMap::new();
+            for (name, value) in answer.headers {
+                let value = String::from_utf8_lossy(value.as_bytes());
+                let joined = all.entry(name.as_str().to_owned()).or_default();
+                joined.push_str(if joined.is_empty() { "" } else { ", " });
+                joined.push_str(&value);
+            }
+            let all = all.into_iter().map(|(name, value)| (name, CelValue::String(Arc::new(value))));
+            CelValue::Map(all.collect::<HashMap<_, _>>().into())
+        }
+        "text" => CelValue::String(Arc::new(String::from_utf8_lossy(answer.body).into_owned())),
+        _ => cel(serde_json::from_slice(answer.body).ok()?),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    fn status(source: &str, status: u16, body: &str) -> Result<u16, String> {
+        let success = Success::compile(source).map_err(|error| error.to_string())?;
+        let headers = HeaderMap::from_iter([
+            (http::header::RETRY_AFTER, HeaderValue::from_static("7")),
+            (http::header::WARNING, HeaderValue::from_static("a")),
+        ]);
+        let mut headers = headers;
+        headers.append(http::header::WARNING, HeaderValue::from_static("b"));
+        success.status(&Answer { status, headers: &headers, body: body.as_bytes() }).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_result_decides_as_which_status_an_answer_counts() {
+        for (source, real, body, expected) in [
+            ("true", 201, "", 201),
+            ("true", 409, "", 200),
+            ("false", 200, "", 422),
+            ("false", 503, "", 503),
+            ("429", 200, "", 429),
+            ("429u", 200, "", 429),
+            ("status", 302, "", 302),
+            ("text == 'ok'", 200, "ok", 200),
+            ("body.ok == true", 200, r#"{"ok": true}"#, 200),
+            ("body.ok", 200, r#"{"ok": false}"#, 422),
+            ("body.ok == true", 200, r#""a text""#, 422),
+            ("body.code == 0 ? 200 : 503", 200, r#"{"code": 7}"#, 503),
+            ("body.errors[0].code in ['a', 'b'] ? 503 : status", 200, r#"{"errors": [{"code": "b"}]}"#, 503),
+            ("has(body.error) ? 422 : status", 204, "{}", 204),
+            ("headers['retry-after'] == '7' ? 429 : status", 200, "", 429),
+            ("headers.warning == 'a, b'", 200, "", 200),
+            ("'x-none' in headers ? 422 : status", 200, "", 200),
+            // Such an answer has no such body.
+            ("body.ok == true", 503, "<html>", 503),
+            ("body.ok == true", 404, "", 404),
+        ] {
+            assert_eq!(status(source, real, body), Ok(expected), "{source}, {real}, {body}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_cannot_be_judged_is_an_error_without_its_values() {
+        let deep = "[".repeat(1000);
+        for (source, body, expected) in [
+            ("body.ok == true", "<html>s3cr3t", "body has no value"),
+            ("body.ok == true", &deep, "body has no value"),
+            ("body.ok == true", "{}", r#"there is no "ok"; check has() first"#),
+            ("body.ok", r#"{"ok": "s3cr3t"}"#, "the result is neither a boolean nor a whole number"),
+            ("302", "", "the result is neither `status` nor a status of 200 to 299 or 400 to 599"),
+            ("0 - 1", "", "the result is neither `status` nor a status of 200 to 299 or 400 to 599"),
+            ("headers['x-none'] == ''", "", r#"there is no "x-none"; check has() first"#),
+        ] {
+            assert_eq!(status(source, 200, body), Err(expected.to_owned()), "{source}, {body}");
+        }
+    }
+
+    #[test]
+    fn an_invalid_expression_is_refused_at_compilation() {
+        for (source, expected) in [
+            ("text", "must be a boolean or a number, but is a string"),
+            ("revision == 'v1'", "there is no revision"),
+            ("bod.ok == true", "there is no bod; did you mean body?"),
+            ("status == '200'", "a number is never equal to a string"),
+            ("headers", "must be a boolean or a number, but is an object"),
+            ("body.all(x, x == 1)", "require a literal list"),
+            ("status ==", "is not CEL: "),
+        ] {
+            let said = Success::compile(source).expect_err(source).to_string();
+            assert!(said.contains(expected), "{source}: {said}");
+        }
+    }
+
+    #[test]
+    fn only_an_expression_about_the_body_reads_it() {
+        for (source, expected) in [("status == 201", false), ("text == 'ok'", true), ("has(body.id)", true)] {
+            assert_eq!(Success::compile(source).unwrap().reads_body(), expected, "{source}");
+        }
+    }
+}
