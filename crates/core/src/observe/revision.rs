@@ -40,7 +40,7 @@ pub(super) fn short_digest(text: &str) -> String {
 
 /// The digest of an image if it has one, because a tag beside it does not decide what runs. Otherwise its tag, which is `latest` if it is
 /// omitted (<https://kubernetes.io/docs/concepts/containers/images/#image-names>).
-fn of_image(image: &str) -> &str {
+pub(super) fn of_image(image: &str) -> &str {
     if let Some((_, digest)) = image.split_once('@') {
         return digest;
     }

@@ -12,6 +12,9 @@ pub(super) use relaybook_api::Status::{Current, Failed, InProgress};
 pub(super) const KUSTOMIZATION: (&str, &str) = ("kustomize.toolkit.fluxcd.io/v1", "Kustomization");
 pub(super) const HELM_RELEASE: (&str, &str) = ("helm.toolkit.fluxcd.io/v2", "HelmRelease");
 pub(super) const GIT_REPOSITORY: (&str, &str) = ("source.toolkit.fluxcd.io/v1", "GitRepository");
+pub(super) const IMAGE_POLICY: (&str, &str) = ("image.toolkit.fluxcd.io/v1", "ImagePolicy");
+pub(super) const IMAGE_UPDATE: (&str, &str) = ("image.toolkit.fluxcd.io/v1", "ImageUpdateAutomation");
+pub(super) const FLUX_RECEIVER: (&str, &str) = ("notification.toolkit.fluxcd.io/v1", "Receiver");
 pub(super) const DEPLOYMENT: (&str, &str) = ("apps/v1", "Deployment");
 pub(super) const STATEFUL_SET: (&str, &str) = ("apps/v1", "StatefulSet");
 pub(super) const DAEMON_SET: (&str, &str) = ("apps/v1", "DaemonSet");
@@ -27,10 +30,13 @@ pub(super) const FLEET_CLUSTER: (&str, &str) = ("fleet.cattle.io/v1alpha1", "Clu
 pub(super) const KNATIVE_SERVICE: (&str, &str) = ("serving.knative.dev/v1", "Service");
 pub(super) const OTHER: (&str, &str) = ("acme.example/v1", "Widget");
 /// One kind for each set of rules.
-pub(super) const ALL: [(&str, &str); 17] = [
+pub(super) const ALL: [(&str, &str); 20] = [
     KUSTOMIZATION,
     HELM_RELEASE,
     GIT_REPOSITORY,
+    IMAGE_POLICY,
+    IMAGE_UPDATE,
+    FLUX_RECEIVER,
     DEPLOYMENT,
     STATEFUL_SET,
     DAEMON_SET,

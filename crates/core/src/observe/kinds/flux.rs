@@ -11,13 +11,14 @@ use super::{Reading, Rules};
 use relaybook_api::Status;
 
 /// All other kinds of Flux. The controllers share a library, so they have the same conditions.
-pub(super) static ANY: Rules = Rules { group: ".toolkit.fluxcd.io", kind: "", reader: "flux/1", read };
+pub(super) static ANY: Rules = Rules { group: ".toolkit.fluxcd.io", kind: "", reader: "flux/1", read: of_label };
 
 /// Reasons with which `Ready=False` means waiting and not a failure: the object has not started yet, or it restarts. For example, a
 /// dependency or the chart does not exist yet, or a newer revision has interrupted the health checks.
 const WAITING: [&str; 4] = ["Progressing", "DependencyNotReady", "SourceNotReady", "HealthCheckCanceled"];
 
-fn read(view: &View<'_>) -> Reading {
+/// Returns a reading for a kind whose revision is its version label.
+pub(super) fn of_label(view: &View<'_>) -> Reading {
     Reading::declared(verdict(view), revision::of_label(view)).suspended(suspended(view))
 }
 
@@ -71,8 +72,8 @@ mod tests {
     #[test]
     fn the_revision_of_other_flux_kinds_is_their_version_label() {
         let status = |status| json!({"observedGeneration": 2, "conditions": [condition("Ready", status, "Because", 2)]});
-        assert_eq!(summary(&read(GIT_REPOSITORY, json!({}), status("True"))), (Current, "v7", "v7"));
-        assert_eq!(summary(&read(GIT_REPOSITORY, json!({}), status("False"))), (Failed, "", "v7"));
+        assert_eq!(summary(&read(FLUX_RECEIVER, json!({}), status("True"))), (Current, "v7", "v7"));
+        assert_eq!(summary(&read(FLUX_RECEIVER, json!({}), status("False"))), (Failed, "", "v7"));
     }
 
     #[test]

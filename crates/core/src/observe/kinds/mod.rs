@@ -8,6 +8,7 @@ mod argo;
 mod canary;
 mod fleet;
 mod flux;
+mod flux_source;
 mod general;
 mod helm_release;
 mod job;
@@ -28,13 +29,16 @@ use relaybook_api::Status;
 use relaybook_api::values::kind::ObjectKind;
 
 /// The kinds with rules of their own. If several match, the first one applies.
-const KINDS: [&Rules; 16] = [
+const KINDS: [&Rules; 19] = [
     &workloads::DEPLOYMENT,
     &workloads::STATEFUL_SET,
     &workloads::DAEMON_SET,
     &job::JOB,
     &kustomization::KUSTOMIZATION,
     &helm_release::HELM_RELEASE,
+    &flux_source::SOURCE,
+    &flux_source::IMAGE_POLICY,
+    &flux_source::IMAGE_UPDATE,
     &flux::ANY,
     &argo::APPLICATION,
     &rollout::ROLLOUT,
