@@ -10,11 +10,12 @@ use crate::awkward::COMMIT;
 use crate::json::texts;
 use crate::subject::{Parameters, Subject};
 
-const STATUSES: [Builtin; 5] = [
+const STATUSES: [Builtin; 6] = [
     Builtin::GithubCommitStatus,
     Builtin::GitlabCommitStatus,
     Builtin::GiteaCommitStatus,
     Builtin::BitbucketBuildStatus,
+    Builtin::BitbucketServerBuildStatus,
     Builtin::AzureDevopsGitStatus,
 ];
 
@@ -95,7 +96,7 @@ fn a_version_without_a_commit_is_a_clear_error() {
 }
 
 /// The templates whose messages name the revision beside a label, with the label of the revision that runs and of the one that ran.
-const MESSAGES: [(Builtin, [&str; 2]); 16] = [
+const MESSAGES: [(Builtin, [&str; 2]); 20] = [
     (Builtin::Slack, RUNS),
     (Builtin::Teams, RUNS),
     (Builtin::GoogleChat, RUNS),
@@ -105,6 +106,8 @@ const MESSAGES: [(Builtin, [&str; 2]); 16] = [
     (Builtin::Telegram, RUNS),
     (Builtin::Matrix, RUNS),
     (Builtin::Webex, RUNS),
+    (Builtin::Lark, RUNS),
+    (Builtin::Zoom, RUNS),
     (Builtin::Ntfy, RUNS),
     (Builtin::GithubIssueComment, RUNS),
     (Builtin::GrafanaAnnotation, RUNS),
@@ -112,6 +115,8 @@ const MESSAGES: [(Builtin, [&str; 2]); 16] = [
     (Builtin::Pagerduty, ["running_revision", "previous_revision"]),
     (Builtin::Opsgenie, ["running_revision", "previous_revision"]),
     (Builtin::Alertmanager, ["running_revision", "previous_revision"]),
+    (Builtin::IncidentIo, ["running_revision", "previous_revision"]),
+    (Builtin::NewRelicEvent, ["running_revision", "previous_revision"]),
 ];
 const RUNS: [&str; 2] = ["Runs", "Ran"];
 /// The commit that runs in the samples of a failure.

@@ -123,6 +123,77 @@ pub fn grafana() -> Value {
     post("/api/annotations", &[], &properties, &["text"])
 }
 
+/// <https://developer.atlassian.com/server/bitbucket/how-tos/updating-build-status-for-commits/>
+pub fn bitbucket_server() -> Value {
+    let text = |most: u32| json!({"type": "string", "minLength": 1, "maxLength": most});
+    let properties = json!({
+        "key": text(255),
+        "state": {"enum": ["INPROGRESS", "SUCCESSFUL", "FAILED", "CANCELLED", "UNKNOWN"]},
+        "url": {"type": "string", "format": "uri", "maxLength": 450},
+        "name": text(255),
+        "description": text(255),
+    });
+    let path = "/rest/api/latest/projects/{projectKey}/repos/{repositorySlug}/commits/{commitId}/builds";
+    post(path, &[], &properties, &["key", "state", "url"])
+}
+
+/// <https://open.larksuite.com/document/client-docs/bot-v3/add-custom-bot>, messages of the type `post`
+pub fn lark() -> Value {
+    let text = json!({"type": "string", "minLength": 1});
+    let one = |tag: &str, more: &str| {
+        let mut properties = json!({"tag": {"const": tag}, "text": text});
+        if !more.is_empty() {
+            properties[more] = json!({"type": "string", "format": "uri"});
+        }
+        record(&properties, &["tag", "text"])
+    };
+    let line = json!({"type": "array", "items": {"oneOf": [one("text", ""), one("a", "href")]}});
+    let language = record(&json!({"title": text, "content": {"type": "array", "items": line}}), &["title", "content"]);
+    let content = record(&json!({"post": record(&json!({"en_us": language}), &["en_us"])}), &["post"]);
+    let properties = json!({"msg_type": {"const": "post"}, "content": content});
+    post("/open-apis/bot/v2/hook/{id}", &[], &properties, &["msg_type", "content"])
+}
+
+/// <https://support.zoom.com/hc/en/article?id=zm_kb&sysparm_article=KB0067640>, with `format=full`
+pub fn zoom() -> Value {
+    let text = json!({"type": "string", "minLength": 1});
+    let message = record(&json!({"type": {"const": "message"}, "text": text}), &["type", "text"]);
+    let properties = json!({
+        "head": record(&json!({"text": text}), &["text"]),
+        "body": {"type": "array", "minItems": 1, "items": message},
+    });
+    post("/chat/webhooks/incomingwebhook/{id}", &["format"], &properties, &["head", "body"])
+}
+
+/// <https://docs.incident.io/api-reference/alert-events-v2/createhttp>
+pub fn incident_io() -> Value {
+    let text = json!({"type": "string", "minLength": 1});
+    let properties = json!({
+        "title": text,
+        "status": {"enum": ["firing", "resolved"]},
+        "deduplication_key": text,
+        "description": text,
+        "source_url": {"type": "string", "format": "uri"},
+        "metadata": {"type": "object"},
+    });
+    post("/v2/alert_events/http/{alert_source_config_id}", &[], &properties, &["title", "status"])
+}
+
+/// <https://docs.newrelic.com/docs/data-apis/ingest-apis/event-api/introduction-event-api/>: an array of events, whose values are texts or
+/// numbers
+pub fn new_relic_events() -> Value {
+    let value = json!({"type": ["string", "number"], "maxLength": 4096});
+    let event = json!({
+        "type": "object",
+        "maxProperties": 254,
+        "propertyNames": {"maxLength": 255},
+        "properties": {"eventType": {"type": "string", "pattern": "^[A-Za-z0-9_: ]{1,254}$"}},
+        "additionalProperties": value,
+        "required": ["eventType"],
+    });
+    json!({"type": "array", "maxItems": 2000, "items": event})
+}
+
 fn post(path: &str, query: &[&str], properties: &Value, required: &[&str]) -> Value {
     operation("post", path, query, properties, required)
 }

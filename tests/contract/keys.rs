@@ -31,8 +31,16 @@ fn alertmanager(request: &Request) -> Option<Value> {
     request.json().pointer("/0/labels").cloned()
 }
 
-const ALERTS: [(Builtin, Key); 3] =
-    [(Builtin::Pagerduty, pagerduty), (Builtin::Opsgenie, opsgenie), (Builtin::Alertmanager, alertmanager)];
+fn incident_io(request: &Request) -> Option<Value> {
+    request.json().get("deduplication_key").cloned()
+}
+
+const ALERTS: [(Builtin, Key); 4] = [
+    (Builtin::Pagerduty, pagerduty),
+    (Builtin::Opsgenie, opsgenie),
+    (Builtin::Alertmanager, alertmanager),
+    (Builtin::IncidentIo, incident_io),
+];
 
 /// The transitions that begin an alert, each with those that end it.
 const ENDS: &[(TransitionType, &[TransitionType])] = &[
@@ -159,6 +167,7 @@ fn statuses_of_different_targets_do_not_replace_each_other() {
         (Builtin::GitlabCommitStatus, "/name"),
         (Builtin::GiteaCommitStatus, "/context"),
         (Builtin::BitbucketBuildStatus, "/key"),
+        (Builtin::BitbucketServerBuildStatus, "/key"),
         (Builtin::AzureDevopsGitStatus, "/context/name"),
     ];
     for (builtin, pointer) in names {
@@ -173,6 +182,7 @@ fn statuses_of_different_targets_do_not_replace_each_other() {
         // Everything that distinguishes the subject is readable, except in the key of Bitbucket, which is a hash.
         let whole = Data::sample(Deployed).context;
         let shown = name(whole.clone()).as_str().unwrap().to_owned();
-        assert!(shown.ends_with(&whole) || builtin == Builtin::BitbucketBuildStatus, "{}: {shown}", builtin.as_str());
+        let is_hashed = [Builtin::BitbucketBuildStatus, Builtin::BitbucketServerBuildStatus].contains(&builtin);
+        assert!(shown.ends_with(&whole) || is_hashed, "{}: {shown}", builtin.as_str());
     }
 }

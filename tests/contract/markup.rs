@@ -195,6 +195,11 @@ fn plain_text_stays_plain() {
     assert!(matrix.get("formatted_body").is_none() && matrix.get("format").is_none());
     assert_eq!((&matrix["msgtype"], &matrix["m.mentions"]), (&json!("m.notice"), &json!({})));
     assert!(body(Builtin::Ntfy).get("markdown").is_none());
+    assert!(body(Builtin::Zoom).get("is_markdown_support").is_none());
+    // In a post of Lark, a mention is an element of its own.
+    let lark = body(Builtin::Lark);
+    let tags: Vec<_> = objects(&lark).into_iter().filter_map(|element| element["tag"].as_str()).collect();
+    assert!(!tags.is_empty() && tags.iter().all(|tag| ["text", "a"].contains(tag)), "{tags:?}");
 }
 
 /// <https://docs.gitlab.com/ci/variables/#prevent-cicd-variable-expansion>: `$$` is an escaped `$`.

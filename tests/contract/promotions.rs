@@ -124,6 +124,7 @@ fn a_status_of_promotions_does_not_replace_that_of_the_environment() {
         (Builtin::GitlabCommitStatus, "/name"),
         (Builtin::GiteaCommitStatus, "/context"),
         (Builtin::BitbucketBuildStatus, "/name"),
+        (Builtin::BitbucketServerBuildStatus, "/name"),
         (Builtin::AzureDevopsGitStatus, "/context/name"),
     ] {
         let name = |type_| body(builtin, type_).pointer(pointer).cloned().unwrap();

@@ -72,6 +72,11 @@ pub fn contract(builtin: Builtin) -> Contract {
             let ends = ["/v2/alerts/{identifier}/close", "/v2/alerts/{identifier}/notes"].map(documented::opsgenie_end);
             OneOf([documented::opsgenie_alert()].into_iter().chain(ends).map(documented).collect())
         }
+        Builtin::BitbucketServerBuildStatus => Operation(documented(documented::bitbucket_server())),
+        Builtin::Lark => Operation(documented(documented::lark())),
+        Builtin::Zoom => Operation(documented(documented::zoom())),
+        Builtin::IncidentIo => Operation(documented(documented::incident_io())),
+        Builtin::NewRelicEvent => Schema(schema_of(&documented::new_relic_events())),
         Builtin::GrafanaAnnotation => Operation(documented(documented::grafana())),
         Builtin::Generic => Ours,
     }
@@ -135,6 +140,10 @@ fn schema(name: &str) -> Validator {
     options.build(&document(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
+fn schema_of(document: &Value) -> Validator {
+    jsonschema::options().build(document).unwrap_or_else(|e| panic!("{e}"))
+}
+
 fn document(name: &str) -> Value {
     let file = FOLDER.join(format!("{name}.json"));
     let text = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
@@ -158,13 +167,13 @@ mod tests {
     use super::*;
     use crate::subject::{Parameters, Subject};
 
-    /// Contracts that allow unknown members: events have extensions, and Bitbucket's schema allows them explicitly.
-    const OPEN: [Builtin; 2] = [Builtin::Cloudevents, Builtin::BitbucketBuildStatus];
+    /// Contracts that allow unknown members: events have extensions or any attributes, and Bitbucket's schema allows them explicitly.
+    const OPEN: [Builtin; 3] = [Builtin::Cloudevents, Builtin::BitbucketBuildStatus, Builtin::NewRelicEvent];
 
     /// Returns the pointer to the object whose members the contract defines.
     fn record(builtin: Builtin) -> &'static str {
         match builtin {
-            Builtin::Alertmanager => "/0",
+            Builtin::Alertmanager | Builtin::NewRelicEvent => "/0",
             Builtin::Cdevents => "/data",
             _ => "",
         }

@@ -54,6 +54,12 @@ fn words_of_forges_and_rooms() -> impl IntoIterator<Item = Words> {
             "FAILED"        "SUCCESSFUL"    null            null            "SUCCESSFUL"    "SUCCESSFUL"
             "INPROGRESS"    "INPROGRESS"    "INPROGRESS"    "SUCCESSFUL"    "FAILED"
         ]
+        BitbucketServerBuildStatus "/state" [
+            null
+            "SUCCESSFUL"    "INPROGRESS"    "FAILED"        "SUCCESSFUL"    "UNKNOWN"
+            "FAILED"        "SUCCESSFUL"    null            null            "SUCCESSFUL"    "SUCCESSFUL"
+            "INPROGRESS"    "INPROGRESS"    "INPROGRESS"    "SUCCESSFUL"    "FAILED"
+        ]
         AzureDevopsGitStatus "/state" [
             null
             "succeeded"     "pending"       "failed"        "succeeded"     "notApplicable"
@@ -120,6 +126,12 @@ fn words_of_incidents_and_events() -> impl IntoIterator<Item = Words> {
             "drift"         "drift"         "cluster"       "cluster"       null            null
             null            null            null            "promotion"     "promotion"
         ]
+        IncidentIo "/status" [
+            null
+            "resolved"      null            "firing"        "resolved"      "resolved"
+            "firing"        "resolved"      "firing"        "resolved"      null            null
+            null            null            null            "resolved"      "firing"
+        ]
         Alertmanager "/0/labels/alertname" [
             null
             "DeploymentFailed" null         "DeploymentFailed" "DeploymentFailed" "DeploymentFailed"
@@ -185,6 +197,7 @@ fn corrected_drift_restores_the_status() {
         (Builtin::GitlabCommitStatus, "failed", "pending"),
         (Builtin::GiteaCommitStatus, "failure", "pending"),
         (Builtin::BitbucketBuildStatus, "FAILED", "INPROGRESS"),
+        (Builtin::BitbucketServerBuildStatus, "FAILED", "INPROGRESS"),
         (Builtin::AzureDevopsGitStatus, "failed", "pending"),
     ];
     for (builtin, failing, moving) in states {
@@ -203,6 +216,7 @@ fn each_transition_is_named_in_a_payload() {
         (Builtin::GithubRepositoryDispatch, "/client_payload/type"),
         (Builtin::GitlabPipelineTrigger, "/variables/RELAYBOOK_TYPE"),
         (Builtin::GrafanaAnnotation, "/tags/1"),
+        (Builtin::NewRelicEvent, "/0/transition"),
         (Builtin::Cdevents, "/data/customData/relaybook/type"),
         (Builtin::Cloudevents, "/data/type"),
         (Builtin::Generic, "/type"),
@@ -255,6 +269,8 @@ fn each_transition_has_an_emoji_in_a_chat() {
         (Builtin::Discord, "/embeds/0/title", ""),
         (Builtin::GoogleChat, "/cardsV2/0/card/header/title", ""),
         (Builtin::Webex, "/text", ""),
+        (Builtin::Lark, "/content/post/en_us/title", ""),
+        (Builtin::Zoom, "/head/text", ""),
         (Builtin::Rocketchat, "/text", ""),
         (Builtin::Telegram, "/text", ""),
         (Builtin::Matrix, "/body", ""),
@@ -276,6 +292,7 @@ fn each_transition_is_named_if_there_is_no_emoji() {
     let places = [
         (Builtin::Ntfy, "/title"),
         (Builtin::Pagerduty, "/payload/summary"),
+        (Builtin::IncidentIo, "/title"),
         (Builtin::DatadogEvent, "/title"),
         (Builtin::GrafanaAnnotation, "/text"),
         (Builtin::SentryReleaseDeploy, "/name"),
@@ -291,7 +308,7 @@ fn each_transition_is_named_if_there_is_no_emoji() {
 }
 
 /// The templates that contain a message as text.
-const WITH_A_TEXT: [Builtin; 16] = [
+const WITH_A_TEXT: [Builtin; 20] = [
     Builtin::Slack,
     Builtin::Teams,
     Builtin::Mattermost,
@@ -302,6 +319,10 @@ const WITH_A_TEXT: [Builtin; 16] = [
     Builtin::Telegram,
     Builtin::Matrix,
     Builtin::Ntfy,
+    Builtin::Lark,
+    Builtin::Zoom,
+    Builtin::IncidentIo,
+    Builtin::NewRelicEvent,
     Builtin::GithubIssueComment,
     Builtin::Pagerduty,
     Builtin::Opsgenie,

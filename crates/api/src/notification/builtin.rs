@@ -61,11 +61,21 @@ pub enum Builtin {
     SentryReleaseDeploy,
     /// A CDEvent about a service or its environment.
     Cdevents,
+    /// A build status on a commit at Bitbucket Data Center.
+    BitbucketServerBuildStatus,
+    /// A message in Lark or Feishu.
+    Lark,
+    /// A message in Zoom Team Chat.
+    Zoom,
+    /// An alert at incident.io.
+    IncidentIo,
+    /// An event at New Relic.
+    NewRelicEvent,
 }
 
 impl Builtin {
     /// All built-in templates, in the order of the documentation.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 32] = [
         Self::GithubCommitStatus,
         Self::GithubRepositoryDispatch,
         Self::GitlabCommitStatus,
@@ -93,6 +103,11 @@ impl Builtin {
         Self::DatadogEvent,
         Self::SentryReleaseDeploy,
         Self::Cdevents,
+        Self::BitbucketServerBuildStatus,
+        Self::Lark,
+        Self::Zoom,
+        Self::IncidentIo,
+        Self::NewRelicEvent,
     ];
 
     /// Returns the name, as it is written in the resource.
@@ -126,6 +141,11 @@ impl Builtin {
             Self::DatadogEvent => "datadog-event",
             Self::SentryReleaseDeploy => "sentry-release-deploy",
             Self::Cdevents => "cdevents",
+            Self::BitbucketServerBuildStatus => "bitbucket-server-build-status",
+            Self::Lark => "lark",
+            Self::Zoom => "zoom",
+            Self::IncidentIo => "incident-io",
+            Self::NewRelicEvent => "new-relic-event",
         }
     }
 

@@ -274,6 +274,11 @@ const fn sources(name: Builtin) -> (&'static str, &'static str) {
         Builtin::DatadogEvent => files!("datadog-event"),
         Builtin::SentryReleaseDeploy => files!("sentry-release-deploy"),
         Builtin::Cdevents => files!("cdevents"),
+        Builtin::BitbucketServerBuildStatus => files!("bitbucket-server-build-status"),
+        Builtin::Lark => files!("lark"),
+        Builtin::Zoom => files!("zoom"),
+        Builtin::IncidentIo => files!("incident-io"),
+        Builtin::NewRelicEvent => files!("new-relic-event"),
     }
 }
 

@@ -21,15 +21,17 @@ const TITLE: (&str, &str) = (
     "{{#if target.app.name}}{{target.app.kind}} {{target.namespace}}/{{target.app.name}}{{else}}{{pipeline.name}}{{/if}}: {{type}}",
 );
 /// Receivers that show a state until a transition replaces it. A failure that ends with a deployment must not stay there.
-const SHOW_A_STATE: [Builtin; 8] = [
+const SHOW_A_STATE: [Builtin; 10] = [
     Builtin::GithubCommitStatus,
     Builtin::GitlabCommitStatus,
     Builtin::GiteaCommitStatus,
     Builtin::BitbucketBuildStatus,
+    Builtin::BitbucketServerBuildStatus,
     Builtin::AzureDevopsGitStatus,
     Builtin::Pagerduty,
     Builtin::Opsgenie,
     Builtin::Alertmanager,
+    Builtin::IncidentIo,
 ];
 /// The receiver that records each transition as a deployment. So it must get only those of its example.
 const RECORDS_DEPLOYMENTS: Builtin = Builtin::SentryReleaseDeploy;

@@ -30,7 +30,7 @@ use Sign::{Begins, Ends, Is, Line, True};
 
 const TEST: Sign = Begins("TEST: ");
 
-const MARKS: [(Builtin, &[(&str, Sign)]); 27] = [
+const MARKS: [(Builtin, &[(&str, Sign)]); 32] = [
     (Builtin::Slack, &[("/text", Line(" TEST: ")), ("/blocks/0/text/text", Line(" TEST: "))]),
     (
         Builtin::Teams,
@@ -43,6 +43,8 @@ const MARKS: [(Builtin, &[(&str, Sign)]); 27] = [
     (Builtin::Discord, &[("/embeds/0/title", Line(" TEST: "))]),
     (Builtin::GoogleChat, &[("/fallbackText", Line(" TEST: ")), ("/cardsV2/0/card/header/title", Line(" TEST: "))]),
     (Builtin::Webex, &[("/text", Line(" TEST: "))]),
+    (Builtin::Lark, &[("/content/post/en_us/title", Line(" TEST: "))]),
+    (Builtin::Zoom, &[("/head/text", Line(" TEST: "))]),
     (Builtin::Rocketchat, &[("/text", Line(" TEST: "))]),
     (Builtin::Telegram, &[("/text", Line(" <b>TEST: "))]),
     (Builtin::Matrix, &[("/body", Line(" TEST: "))]),
@@ -56,6 +58,10 @@ const MARKS: [(Builtin, &[(&str, Sign)]); 27] = [
         &[("/key", Ends("/_test")), ("/name", Ends("/_test")), ("/state", Is("SUCCESSFUL")), ("/description", TEST)],
     ),
     (
+        Builtin::BitbucketServerBuildStatus,
+        &[("/key", Ends("/_test")), ("/name", Ends("/_test")), ("/state", Is("SUCCESSFUL")), ("/description", TEST)],
+    ),
+    (
         Builtin::AzureDevopsGitStatus,
         &[("/context/name", Ends("/_test")), ("/state", Is("succeeded")), ("/description", TEST)],
     ),
@@ -65,6 +71,8 @@ const MARKS: [(Builtin, &[(&str, Sign)]); 27] = [
         Builtin::Alertmanager,
         &[("/0/labels/test", Is("true")), ("/0/labels/severity", Is("info")), ("/0/annotations/summary", TEST)],
     ),
+    (Builtin::IncidentIo, &[("/deduplication_key", Ends("/test")), ("/title", TEST)]),
+    (Builtin::NewRelicEvent, &[("/0/test", Is("true")), ("/0/severity", Is("info")), ("/0/title", TEST)]),
     (Builtin::GrafanaAnnotation, &[("/tags/0", Is("test")), ("/text", TEST)]),
     (
         Builtin::DatadogEvent,
@@ -88,7 +96,7 @@ const MARKS: [(Builtin, &[(&str, Sign)]); 27] = [
 ];
 
 /// The bodies of these have other fields for transitions that begin no alert.
-const ALERTS: [Builtin; 3] = [Builtin::Pagerduty, Builtin::Opsgenie, Builtin::Alertmanager];
+const ALERTS: [Builtin; 4] = [Builtin::Pagerduty, Builtin::Opsgenie, Builtin::Alertmanager, Builtin::IncidentIo];
 
 impl Sign {
     fn is_in(self, value: &Value) -> bool {
@@ -185,12 +193,14 @@ fn each_request_of_a_test_has_the_mark_of_its_template() {
 }
 
 /// The commit statuses: the parameter with the name, where the body has it, and its maximum length. In Bitbucket the key must be unique.
-const STATUSES: [(Builtin, &str, &str, usize); 6] = [
+const STATUSES: [(Builtin, &str, &str, usize); 8] = [
     (Builtin::GithubCommitStatus, "context", "/context", 255),
     (Builtin::GiteaCommitStatus, "context", "/context", 255),
     (Builtin::GitlabCommitStatus, "name", "/name", 255),
     (Builtin::BitbucketBuildStatus, "name", "/key", 40),
     (Builtin::BitbucketBuildStatus, "name", "/name", 255),
+    (Builtin::BitbucketServerBuildStatus, "name", "/key", 40),
+    (Builtin::BitbucketServerBuildStatus, "name", "/name", 255),
     (Builtin::AzureDevopsGitStatus, "name", "/context/name", 255),
 ];
 
@@ -254,6 +264,7 @@ fn a_status_of_a_test_never_has_the_name_of_a_subject_named_test() {
 fn key(name: Builtin, (path, body): &(String, Value)) -> String {
     let found = match name {
         Builtin::Pagerduty => body.get("dedup_key").cloned(),
+        Builtin::IncidentIo => body.get("deduplication_key").cloned(),
         Builtin::Opsgenie => {
             let in_path = || path.strip_prefix("/v2/alerts/")?.split('/').next().map(Value::from);
             body.get("alias").cloned().or_else(in_path)
