@@ -158,11 +158,12 @@ pub fn lark() -> Value {
 pub fn zoom() -> Value {
     let text = json!({"type": "string", "minLength": 1});
     let message = record(&json!({"type": {"const": "message"}, "text": text}), &["type", "text"]);
-    let properties = json!({
+    let content = json!({
         "head": record(&json!({"text": text}), &["text"]),
         "body": {"type": "array", "minItems": 1, "items": message},
     });
-    post("/chat/webhooks/incomingwebhook/{id}", &["format"], &properties, &["head", "body"])
+    let properties = json!({"content": record(&content, &["head", "body"])});
+    post("/chat/webhooks/incomingwebhook/{id}", &["format"], &properties, &["content"])
 }
 
 /// <https://docs.incident.io/api-reference/alert-events-v2/createhttp>

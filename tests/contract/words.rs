@@ -270,7 +270,7 @@ fn each_transition_has_an_emoji_in_a_chat() {
         (Builtin::GoogleChat, "/cardsV2/0/card/header/title", ""),
         (Builtin::Webex, "/text", ""),
         (Builtin::Lark, "/content/post/en_us/title", ""),
-        (Builtin::Zoom, "/head/text", ""),
+        (Builtin::Zoom, "/content/head/text", ""),
         (Builtin::Rocketchat, "/text", ""),
         (Builtin::Telegram, "/text", ""),
         (Builtin::Matrix, "/body", ""),

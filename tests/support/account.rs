@@ -8,7 +8,9 @@ use kube::api::{Api, PostParams};
 /// Requests a token of an account that exists.
 pub async fn token(client: &Client, namespace: &str, name: &str) -> String {
     let api: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
-    let asked = TokenRequest { spec: Some(TokenRequestSpec::default()), ..TokenRequest::default() };
+    // The default is an hour, and hundreds of kills need longer on a slow machine.
+    let spec = TokenRequestSpec { expiration_seconds: Some(24 * 60 * 60), ..TokenRequestSpec::default() };
+    let asked = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
     let answer = api.create_token_request(name, &PostParams::default(), &asked).await.expect("a token");
     answer.status.and_then(|status| status.token).expect("answered")
 }

@@ -29,7 +29,11 @@ pub struct Answer<'a> {
 
 /// The compiled expression.
 #[derive(Clone, Debug)]
-pub struct Success(Expression);
+pub struct Success {
+    expression: Expression,
+    /// Whether a user wrote it. The rule of a built-in template is a help: if it cannot judge an answer, the status decides.
+    is_own: bool,
+}
 
 /// The shape of an answer.
 static SHAPE: LazyLock<Shape> = LazyLock::new(|| Shape {
@@ -37,31 +41,38 @@ static SHAPE: LazyLock<Shape> = LazyLock::new(|| Shape {
     texts: &["headers"],
     any: &["body"],
     result: Expected::BoolOrNumber,
+    // A body is long, and the sender's author can write it.
+    has_patterns: false,
 });
 
 impl Success {
-    /// Compiles an expression.
+    /// Compiles the expression of a user.
     pub fn compile(source: &str) -> Result<Self, CelError> {
-        Expression::compile(source, &SHAPE).map(Self)
+        Ok(Self { expression: Expression::compile(source, &SHAPE)?, is_own: true })
     }
 
-    /// The expression as it was written.
-    #[must_use]
-    pub fn source(&self) -> &str {
-        self.0.source()
+    /// Compiles the rule of a built-in template.
+    pub fn of_template(source: &str) -> Result<Self, CelError> {
+        Ok(Self { is_own: false, ..Self::compile(source)? })
     }
 
     /// Whether the expression reads the body of an answer.
     #[must_use]
     pub fn reads_body(&self) -> bool {
-        self.0.reads("body") || self.0.reads("text")
+        self.expression.reads("body") || self.expression.reads("text")
+    }
+
+    /// Whether a success without its whole body is no answer.
+    #[must_use]
+    pub fn needs_body(&self) -> bool {
+        self.is_own && self.reads_body()
     }
 
     /// The status as which an answer counts: a number is this status, `true` is a success, and `false` is none. If the expression cannot be
-    /// evaluated, an answer with an error status keeps it.
+    /// evaluated, an answer with an error status keeps it, and with the rule of a template any answer does.
     pub fn status(&self, answer: &Answer<'_>) -> Result<u16, Undecided> {
         let is_2xx = is_success(answer.status);
-        let judged = self.0.evaluate(|field| Ok(value(answer, field))).and_then(|result| match result {
+        let judged = self.expression.evaluate(|field| Ok(value(answer, field))).and_then(|result| match result {
             CelValue::Bool(true) if is_2xx => Ok(answer.status),
             CelValue::Bool(true) => Ok(200),
             CelValue::Bool(false) if is_2xx => Ok(REJECTED),
@@ -70,7 +81,7 @@ impl Success {
             CelValue::UInt(number) => of_number(u16::try_from(number).ok(), answer.status),
             _ => Err(Undecided::new("the result is neither a boolean nor a whole number")),
         });
-        judged.or_else(|undecided| if is_2xx { Err(undecided) } else { Ok(answer.status) })
+        judged.or_else(|undecided| if is_2xx && self.is_own { Err(undecided) } else { Ok(answer.status) })
     }
 }
 
@@ -175,6 +186,7 @@ mod tests {
             ("status == '200'", "a number is never equal to a string"),
             ("headers", "must be a boolean or a number, but is an object"),
             ("body.all(x, x == 1)", "require a literal list"),
+            ("text.matches('a')", "there is no function matches()"),
             ("status ==", "is not CEL: "),
         ] {
             let said = Success::compile(source).expect_err(source).to_string();

@@ -222,7 +222,8 @@ impl Sender {
 
     /// Returns the result for this answer.
     fn answered(&self, head: &Parts, read: Read, out: &Outgoing, prepared: &Prepared, terms: &Terms<'_>) -> AttemptResult {
-        let needs_body = out.success.as_ref().is_some_and(Success::reads_body) && head.status.is_success();
+        let success = out.success.as_ref();
+        let needs_body = success.is_some_and(Success::needs_body) && head.status.is_success();
         match read.lacks.filter(|_| needs_body) {
             None | Some(Incomplete::TooLarge) => {}
             Some(Incomplete::Late) => return failure::late_body(terms).into(),
@@ -230,7 +231,9 @@ impl Sender {
         }
         let status = head.status.as_u16();
         let answer = Answer { status, headers: &head.headers, body: &read.body.bytes };
-        let judged = attempt::judged(out.success.as_ref(), &answer);
+        // A part of a body is not judged as if it were the whole.
+        let can_judge = |success: &&Success| read.lacks.is_none() || !success.reads_body();
+        let judged = attempt::judged(success.filter(can_judge), &answer);
         let retry_after = attempt::requested(status, judged.as_ref(), &head.headers);
         let redirect = redirected(head, prepared).filter(|_| !out.withhold_answer);
         let body = read.body.first(READ);

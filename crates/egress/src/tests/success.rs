@@ -58,6 +58,10 @@ async fn a_success_without_its_whole_body_is_no_answer() {
     assert_eq!(failure(&attempt).kind, FailureKind::Closed, "{attempt:?}");
     let late = Outgoing { timeout: SHORT, ..with(&drips().await, "text == 'ok'") };
     assert_eq!(failure(&sender().send(late).await).kind, FailureKind::Timeout);
+    // The rule of a template, and an error status, do not need the body.
+    let rule = Success::of_template("text == 'ok'").unwrap();
+    let template = Outgoing { timeout: SHORT, success: Some(rule), ..to(drips().await.url("/")) };
+    assert_eq!(classify(&sender().send(template).await.result, 0), Verdict::Delivered);
     // This expression reads only the head.
     let head = Outgoing { timeout: SHORT, ..with(&drips().await, "status == 200") };
     assert_eq!(classify(&sender().send(head).await.result, 0), Verdict::Delivered);

@@ -40,8 +40,10 @@ pub(crate) struct Shape {
     pub(crate) texts: &'static [&'static str],
     /// Names of fields of any kind.
     pub(crate) any: &'static [&'static str],
-    /// The kinds that a result can have, as users read it.
+    /// The kinds that a result can have.
     pub(crate) result: Expected,
+    /// Whether expressions can match patterns, which is expensive on long texts.
+    pub(crate) has_patterns: bool,
 }
 
 /// The kinds that the result of an expression can have.
@@ -194,7 +196,7 @@ impl<'a> Check<'a> {
                 _ if matches!(of, Kind::Texts) => Ok(Kind::Text),
                 _ => Ok(Kind::Any),
             },
-            _ => function(call),
+            _ => function(call, self.shape.has_patterns),
         }
     }
 
@@ -295,14 +297,15 @@ fn text(args: &[Expression]) -> Option<&str> {
     }
 }
 
-fn function<'a>(call: &CallExpr) -> Result<Kind<'a>, String> {
+fn function<'a>(call: &CallExpr, has_patterns: bool) -> Result<Kind<'a>, String> {
     let name = call.func_name.as_str();
-    let Some((_, kind)) = FUNCTIONS.iter().find(|(known, _)| *known == name) else {
+    let functions = || FUNCTIONS.iter().filter(|(known, _)| has_patterns || *known != "matches");
+    let Some((_, kind)) = functions().find(|(known, _)| *known == name) else {
         // The parser names an operator by its symbols, such as `_?._`.
         if !name.chars().all(|c| c.is_ascii_alphanumeric() || "_.".contains(c)) {
             return Err("the expression uses an operator that is not supported".to_owned());
         }
-        return Err(match nearest(name, FUNCTIONS.iter().map(|(known, _)| *known)) {
+        return Err(match nearest(name, functions().map(|(known, _)| *known)) {
             Some(meant) => format!("there is no function {name}(); did you mean {meant}()?"),
             None => format!("there is no function {name}()"),
         });

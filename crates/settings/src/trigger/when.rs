@@ -23,7 +23,7 @@ static SHAPE: LazyLock<Shape> = LazyLock::new(|| {
             fields.remove(name);
         }
     }
-    Shape { sample, texts: &["labels", "annotations"], any: &[], result: Expected::Bool }
+    Shape { sample, texts: &["labels", "annotations"], any: &[], result: Expected::Bool, has_patterns: true }
 });
 
 impl When {

@@ -26,7 +26,11 @@ impl ExampleAnswer {
             return Ok(Self { status: 200, headers: HeaderMap::new(), body: text.to_owned() });
         }
         let text = text.replace("\r\n", "\n");
-        let (head, body) = text.split_once("\n\n").unwrap_or((&text, ""));
+        let (mut head, mut body) = text.split_once("\n\n").unwrap_or((&text, ""));
+        // `curl -i` also prints the heads of a proxy and of `100 Continue`.
+        while body.starts_with("HTTP/") {
+            (head, body) = body.split_once("\n\n").unwrap_or((body, ""));
+        }
         let mut lines = head.lines();
         let first = lines.next().unwrap_or_default();
         let invalid = |line: &str| PreviewError::Answer(format!("{line:?} is not a line of HTTP"));
@@ -90,6 +94,11 @@ mod tests {
             (String::new(), "200: Delivered"),
             (r#"{"success": true}"#.to_owned(), "200: Delivered"),
             ("HTTP/2 204\n\n".to_owned(), "204: Delivered"),
+            ("HTTP/1.1 100 Continue\n\nHTTP/2 204\n\n".to_owned(), "204: Delivered"),
+            (format!("HTTP/2 503\n\n{}", error("over_capacity")), "503 Service Unavailable: retried, ReceiverError"),
+            (r#"{"ok": false}"#.to_owned(), "200 OK, which counts as 422 Unprocessable Entity: Parked, ReceiverRejected"),
+            ("{\"ok\": fal".to_owned(), "200: Delivered"),
+            (error("rate_limited"), "200 OK, which counts as 429 Too Many Requests: retried, ReceiverError"),
             ("HTTP/2 404 Not Found\n\nno_service".to_owned(), "404 Not Found: retried, ReceiverNotFound"),
             (error("channel_not_found"), "200 OK, which counts as 422 Unprocessable Entity: Parked, ReceiverRejected"),
             (error("invalid_auth"), "200 OK, which counts as 401 Unauthorized: retried, CredentialsRejected"),

@@ -19,7 +19,7 @@ fn source(view: &View<'_>) -> Reading {
     offered(view, view.text("/status/artifact/revision"))
 }
 
-/// The tag of the newest image, with its digest if Flux writes one. Up to `v1beta1` there is only the whole reference.
+/// The tag of the newest image, with its digest if Flux writes one. Older versions of Flux write only the whole reference.
 fn image_policy(view: &View<'_>) -> Reading {
     let (tag, digest) = (view.text("/status/latestRef/tag"), view.text("/status/latestRef/digest"));
     let whole = Some(view.text("/status/latestImage")).filter(|whole| !whole.is_empty());

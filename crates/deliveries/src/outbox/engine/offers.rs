@@ -10,7 +10,7 @@ use super::state::lanes::Slot;
 use super::state::unrecorded::{DIRECT, MOST, Stage};
 use super::writes::{Kind, Limit, Write};
 use crate::outbox::Answer;
-use crate::outbox::attempt::decided::Decided;
+use crate::outbox::attempt::decided::{Decided, Worked};
 use crate::outbox::record::{LaneKey, Record, name};
 use crate::outbox::store::journal::{self, JournalError, New};
 use relaybook_api::ObjectName;
@@ -178,14 +178,18 @@ impl Engine {
     }
 
     /// Accepts a delivery whose first write has ended.
-    pub(crate) fn accept_written(&mut self, record: &Record, is_open: bool, facts: &Facts<'_>, now: Now) {
+    pub(crate) fn accept_written(&mut self, worked: &Worked, is_open: bool, facts: &Facts<'_>, now: Now) {
+        let record = &worked.record;
         let Some((_, until)) = self.unrecorded.get(&record.id) else { return };
         if record.is_recorded() || !is_open {
             // The delivery index knows it since its create was answered. Nobody can read before that that a cursor has moved past it.
             self.end_offer(&record.id, || Answer::Recorded);
             if record.is_recorded() {
                 self.prove(record, facts);
-                self.note(record, facts);
+                // If it is redelivered since, its entry can be newer than this.
+                if worked.instead.is_none() {
+                    self.note(record, facts);
+                }
                 self.say_proven(record, facts);
             }
         } else {

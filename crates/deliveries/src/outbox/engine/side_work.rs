@@ -54,7 +54,7 @@ impl Engine {
 
     /// Handles the end of the write for a superseded delivery. It is stored as Superseded, or another replica has written another state.
     pub(crate) fn on_superseded(&mut self, key: &LaneKey, worked: Worked, facts: &Facts<'_>, now: Now) {
-        self.accept_written(&worked.record, false, facts, now);
+        self.accept_written(&worked, false, facts, now);
         let is_superseded = worked.gone || worked.record.status.outcome == Some(Outcome::Superseded);
         // The counts of the others are wrong now, or this replica is no longer the leader.
         if !is_superseded || !self.decides(&key.pipeline, facts) || self.draining {

@@ -321,7 +321,7 @@ impl Engine {
         }
         let stale = slot.stale.take();
         let settled = slot.lane.done(worked.after).is_some();
-        self.accept_written(record, !settled && !worked.gone, facts, now);
+        self.accept_written(&worked, !settled && !worked.gone, facts, now);
         // A user deleted the delivery while it was in progress, and there was nothing to write for it. Or its object was deleted before the
         // answer to the create.
         let is_known = self.lanes.find(&record.id).is_some();

@@ -192,7 +192,7 @@ fn reopened(decided: Decided, live: Record) -> Worked {
     let Decided { mut record, status, after } = decided;
     let again = live.status.redelivered.clone().map(|of| redeliver::reopened(&status, of.value, of.time));
     let is_written = status.outcome.is_some() && again.as_ref() == Some(&live.status);
-    // The version of that state is not known, but it is older than `live`.
+    // The version of that state is not known. So nobody notes it: `live` comes after it.
     let version = std::mem::take(&mut record.version);
     record.adopt(&live);
     record.version = version;

@@ -317,9 +317,12 @@ fn headers(
 
 /// The rule of the user, or that of the template.
 fn success(endpoint: &spec::Endpoint, chosen: &Chosen) -> Result<Option<Success>, Problem> {
-    let source = endpoint.success.as_ref().or(chosen.success.as_ref());
-    let compiled = source.map(|source| Success::compile(source)).transpose();
-    compiled.map_err(|error| Problem::invalid(SUCCESS, error.to_string()))
+    let compiled = match (&endpoint.success, &chosen.success) {
+        (Some(own), _) => Success::compile(own),
+        (None, Some(rule)) => Success::of_template(rule),
+        (None, None) => return Ok(None),
+    };
+    compiled.map(Some).map_err(|error| Problem::invalid(SUCCESS, error.to_string()))
 }
 
 fn header_field(name: &str) -> String {

@@ -9,6 +9,7 @@
 //! resolves in the same namespace. A Secret of the team can have the same name as a Secret of the platform and contain another URL.
 //!
 //! `success` reads the answers to the credentials, and its result is visible. So a layer of another namespace cannot set it either.
+//! It can remove it, or choose a built-in template with a rule: such a rule tells only which class of error an answer is.
 //!
 //! A parameter that a layer of another namespace set is hidden from the templates of more specific layers, unless `shareParameters` is set
 //! there. Otherwise a template could find out the value by comparisons.

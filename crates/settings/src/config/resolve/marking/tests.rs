@@ -44,7 +44,7 @@ const MARKS: [(Builtin, &[(&str, Sign)]); 32] = [
     (Builtin::GoogleChat, &[("/fallbackText", Line(" TEST: ")), ("/cardsV2/0/card/header/title", Line(" TEST: "))]),
     (Builtin::Webex, &[("/text", Line(" TEST: "))]),
     (Builtin::Lark, &[("/content/post/en_us/title", Line(" TEST: "))]),
-    (Builtin::Zoom, &[("/head/text", Line(" TEST: "))]),
+    (Builtin::Zoom, &[("/content/head/text", Line(" TEST: "))]),
     (Builtin::Rocketchat, &[("/text", Line(" TEST: "))]),
     (Builtin::Telegram, &[("/text", Line(" <b>TEST: "))]),
     (Builtin::Matrix, &[("/body", Line(" TEST: "))]),
