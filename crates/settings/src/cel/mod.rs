@@ -1,6 +1,6 @@
 //! Expressions in CEL (<https://github.com/google/cel-spec>), bounded in length, depth and time.
 //!
-//! In: the text of an expression and the [`Shape`] of its data, once per edit; the data, at each evaluation. Out: its value, or a message why
+//! In: the text of an expression and the shape of its data, once per edit; the data, at each evaluation. Out: its value, or a message why
 //! there is none. Names, functions and types are checked against the shape at compilation. Only errors such as a missing field remain for the
 //! evaluation.
 //!

@@ -293,12 +293,6 @@ impl Folded {
         self.within(pointer).min()
     }
 
-    /// Whether a more specific layer than this one, of another namespace, set the field at this JSON Pointer.
-    pub(super) fn is_set_elsewhere_after(&self, pointer: &str, index: usize) -> bool {
-        let of = |index: usize| self.sources.get(index).map(|(_, namespace)| namespace);
-        self.wrote_at(pointer).is_some_and(|author| author > index && of(author) != of(index))
-    }
-
     fn within(&self, pointer: &str) -> impl Iterator<Item = usize> {
         let inner = format!("{pointer}/");
         let itself = self.wrote.get(pointer).copied();

@@ -10,7 +10,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use url::Url;
 
-use super::defaults::{CONNECT_TIMEOUT, SUCCESS, TIMEOUT, URL, duration};
+use super::defaults::{CONNECT_TIMEOUT, TIMEOUT, URL, duration};
 use super::given::{Given, Places};
 use super::marking::{Marking, Reads, marking};
 use super::template::{self, Chosen, choose};
@@ -249,7 +249,7 @@ fn compile(
         tls: tls(endpoint.tls.as_ref(), places, given)?,
         signing: endpoint.signing.as_ref().map(|s| secret_name(&s.secret_ref.name, places.of("/endpoint/signing"))),
         timeout: duration("spec.endpoint.timeout", endpoint.timeout.as_deref(), TIMEOUT)?,
-        success: success(endpoint, chosen)?,
+        success: chosen.success(endpoint)?,
         connect_timeout: duration("spec.endpoint.connectTimeout", endpoint.connect_timeout.as_deref(), CONNECT_TIMEOUT)?,
         body,
         parameters,
@@ -269,9 +269,8 @@ fn destination(
         (Some(url), None) => {
             let (source, field) = chosen.with_path(url)?;
             // Only the path contains templates, so the layer that set the path is the author.
-            let author = if field == URL { "/endpoint/url" } else { chosen.at };
-            let url = UrlTemplate::compile(&source, &places.seen_at(author, parameters))
-                .map_err(|e| Problem::template(&field, &e))?;
+            let seen = places.seen_at(if field == URL { "/endpoint/url" } else { chosen.at }, parameters);
+            let url = UrlTemplate::compile(&source, &seen).map_err(|e| Problem::template(&field, &e))?;
             if url.scheme() == "http" && !allow_http && !is_service(url.host()) {
                 return Err(Problem::InsecureScheme { field: URL });
             }
@@ -313,16 +312,6 @@ fn headers(
         }
     }
     if problems.is_empty() { Ok(headers) } else { Err(Problem::several(problems)) }
-}
-
-/// The rule of the user, or that of the template.
-fn success(endpoint: &spec::Endpoint, chosen: &Chosen) -> Result<Option<Success>, Problem> {
-    let compiled = match (&endpoint.success, &chosen.success) {
-        (Some(own), _) => Success::compile(own),
-        (None, Some(rule)) => Success::of_template(rule),
-        (None, None) => return Ok(None),
-    };
-    compiled.map(Some).map_err(|error| Problem::invalid(SUCCESS, error.to_string()))
 }
 
 fn header_field(name: &str) -> String {

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use kube_core::ResourceExt as _;
 
-use super::defaults::URL;
+use super::defaults::{SUCCESS, URL};
 use super::given::{Given, Places, Text};
 use super::path::{Joined, join};
+use crate::answer::Success;
 use crate::config::problem::{Missing, Problem};
 use crate::render::{Declared, Metadata, Parameters, builtin};
-use relaybook_api::notification::{Builtin, Method, Template};
+use relaybook_api::notification::{Builtin, Endpoint, Method, Template};
 use relaybook_api::values::nearest::nearest;
 use relaybook_api::values::refs::ConfigMapKey;
 use relaybook_api::{Notification, NotificationSpec, TransitionType};
@@ -186,6 +187,16 @@ impl Chosen {
             let field = |name: &str| format!("spec.template.parameters.{name}");
             Problem::several(errors.iter().map(|(name, error)| Problem::template(field(name), error)))
         })
+    }
+
+    /// What an answer means: the rule of the user, or that of the template.
+    pub(crate) fn success(&self, endpoint: &Endpoint) -> Result<Option<Success>, Problem> {
+        let compiled = match (&endpoint.success, &self.success) {
+            (Some(own), _) => Success::compile(own),
+            (None, Some(rule)) => Success::of_template(rule),
+            (None, None) => return Ok(None),
+        };
+        compiled.map(Some).map_err(|error| Problem::invalid(SUCCESS, error.to_string()))
     }
 
     /// The URL, with the path of the template unless the URL has it. The second value is the field that the path is from.

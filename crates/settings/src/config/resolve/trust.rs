@@ -33,6 +33,8 @@ struct Receiver {
     authorities: Option<Reference>,
     /// `tls.insecureSkipVerify`.
     skips_verification: bool,
+    /// The namespace of the layer.
+    namespace: Option<String>,
     /// Whether the layers of this namespace so far share their parameters with other namespaces.
     shares: bool,
 }
@@ -65,6 +67,7 @@ impl Receiver {
             to: to.or_else(|| reference("/urlFrom").map(To::Secret)),
             authorities: reference("/tls/caFrom"),
             skips_verification: endpoint("/tls/insecureSkipVerify").and_then(Value::as_bool).unwrap_or(false),
+            namespace: folded.last_namespace().map(str::to_owned),
             shares: folded.last_namespace() == folded.namespace(SHARES)
                 && folded.value.get("template").and_then(|t| t.get("shareParameters")) == Some(&Value::Bool(true)),
         }
@@ -103,6 +106,12 @@ impl ReceiverHistory {
         hidden.collect()
     }
 
+    /// Whether a more specific layer than this one, of another namespace, judges answers.
+    fn is_judged_elsewhere(&self, folded: &Folded, index: usize, then: &Receiver) -> bool {
+        let judge = folded.wrote_first(SUCCESS).filter(|judge| *judge > index).and_then(|judge| self.0.get(judge));
+        judge.is_some_and(|judge| judge.namespace != then.namespace)
+    }
+
     /// Checks that each credential goes only to the receiver that was set when its layer was merged.
     pub(crate) fn check(&self, folded: &Folded) -> Result<(), Problem> {
         let Some(last) = self.0.last().filter(|last| last.to.is_some()) else { return Ok(()) };
@@ -115,7 +124,7 @@ impl ReceiverHistory {
                 "/endpoint/tls/insecureSkipVerify"
             } else if last.authorities != then.authorities {
                 "/endpoint/tls/caFrom"
-            } else if folded.is_set_elsewhere_after(SUCCESS, index) {
+            } else if self.is_judged_elsewhere(folded, index, then) {
                 SUCCESS
             } else {
                 continue;
