@@ -63,9 +63,14 @@ impl Stage {
         let oracle = Oracle::new(&self.world, &self.receiver).without_audit();
         let all = ["Deployed 2", "Deployed 3", "Deployed 4"];
         oracle.lane("shop/hook/dev/web", steps).lane("shop/other/dev/web", &all).check().await;
-        eventually("no delivery is pending", async || {
-            let status = self.world.get_notification("hook").await.status.unwrap_or_default();
-            if status.pending == 0 { Ok(()) } else { Err(format!("{} are pending", status.pending)) }
+        self.pending(0).await;
+    }
+
+    /// Waits until Relaybook knows this number of pending deliveries of `hook`.
+    async fn pending(&self, expected: i64) {
+        eventually("the number of pending deliveries", async || {
+            let pending = self.world.get_notification("hook").await.status.unwrap_or_default().pending;
+            if pending == expected { Ok(()) } else { Err(format!("{pending} are pending, not {expected}")) }
         })
         .await;
     }
@@ -102,7 +107,10 @@ async fn a_deleted_delivery_that_waits_for_a_retry_unblocks_its_lane() {
 async fn a_deleted_queued_delivery_is_never_sent() {
     let gate = Gate::new();
     let stage = Stage::new("deleted-behind", Reply::status(200).behind(&gate), quick()).await;
+    stage.pending(3).await;
     stage.delete("Deployed 3").await;
+    // The watch has told the engine, too.
+    stage.pending(2).await;
     gate.open();
     stage.received(&["Deployed 2", "Deployed 4"]).await;
     assert_eq!(stage.receiver.to("/hook/web").len(), 2);

@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use relaybook_api::Pipeline;
+use relaybook_api::notification::Builtin;
 use serde_json::{Value, json};
 
 use crate::support::relaybook::{Options, command};
@@ -146,5 +147,6 @@ async fn render_works_with_files_only() {
     let said = String::from_utf8(alone.stderr).unwrap();
     assert!(alone.status.code() == Some(1) && said.contains("ConfigMap default/texts is not among the files"), "{said}");
     let listed = command(&world, &["templates"]).await;
-    assert_eq!(String::from_utf8(listed.stdout).unwrap().lines().count(), 28, "a header, and one line for each template");
+    let lines = String::from_utf8(listed.stdout).unwrap().lines().count();
+    assert_eq!(lines, 1 + Builtin::ALL.len(), "a header, and one line for each template");
 }
