@@ -143,6 +143,13 @@ async fn render_works_with_files_only() {
         stdout(&command(&world, &["render", "-f", notification, "-f", texts, "--trigger", "Removed", "-o", "json"]).await);
     assert_eq!((json[0]["trigger"].as_str(), json[0]["body"].as_str()), (Some("Removed"), Some(r#"{"a": "Removed"}"#)));
 
+    let answer = folder.join("answer.txt");
+    std::fs::write(&answer, "HTTP/2 503\n\nbusy").unwrap();
+    let answer = answer.to_str().unwrap();
+    let judged = command(&world, &["render", "-f", notification, "-f", texts, "--answer", answer]).await;
+    let judged = String::from_utf8(judged.stdout).unwrap();
+    assert!(judged.ends_with("\n\nanswer: 503 Service Unavailable: retried, ReceiverError\n"), "{judged}");
+
     let alone = command(&world, &["render", "-f", notification]).await;
     let said = String::from_utf8(alone.stderr).unwrap();
     assert!(alone.status.code() == Some(1) && said.contains("ConfigMap default/texts is not among the files"), "{said}");

@@ -41,7 +41,7 @@ static SHAPE: LazyLock<Shape> = LazyLock::new(|| Shape {
     texts: &["headers"],
     any: &["body"],
     result: Expected::BoolOrNumber,
-    // A body is long, and the sender's author can write it.
+    // A body can be long, and its author can be the author of the pattern.
     has_patterns: false,
 });
 
@@ -124,12 +124,10 @@ mod tests {
 
     fn status(source: &str, status: u16, body: &str) -> Result<u16, String> {
         let success = Success::compile(source).map_err(|error| error.to_string())?;
-        let headers = HeaderMap::from_iter([
-            (http::header::RETRY_AFTER, HeaderValue::from_static("7")),
-            (http::header::WARNING, HeaderValue::from_static("a")),
-        ]);
-        let mut headers = headers;
-        headers.append(http::header::WARNING, HeaderValue::from_static("b"));
+        let mut headers = HeaderMap::new();
+        for (name, value) in [("retry-after", "7"), ("warning", "a"), ("warning", "b")] {
+            headers.append(name, HeaderValue::from_static(value));
+        }
         success.status(&Answer { status, headers: &headers, body: body.as_bytes() }).map_err(|error| error.to_string())
     }
 
