@@ -95,6 +95,20 @@ impl How {
         NOTIFICATIONS.iter().find(|told| told.name == name).map(|told| told.how)
     }
 
+    /// Whether a notification with this setting reports a revision. One lane for a whole pipeline has many deliveries, and at most 1,000 are
+    /// kept, so it reports only every second one.
+    fn reports(self, revision: &str) -> bool {
+        self != Self::Ordered || revision.ends_with(['0', '2', '4', '6', '8'])
+    }
+
+    /// Returns the trigger for a type of transition.
+    fn trigger(self, type_: &str) -> Value {
+        match self {
+            Self::Ordered => json!({"type": type_, "when": "revision.matches('[02468]$')"}),
+            _ => json!({"type": type_}),
+        }
+    }
+
     /// Returns the part of the spec for this setting.
     fn over(self) -> Value {
         let (per_second, burst) = RATE;
@@ -149,7 +163,7 @@ impl Load {
         }
         world.secret(TOKEN.0, json!({TOKEN.1: "day-0"})).await;
         for told in &NOTIFICATIONS {
-            let triggers: Vec<_> = told.types.iter().map(|t| json!({"type": t})).collect();
+            let triggers: Vec<_> = told.types.iter().map(|t| told.how.trigger(t)).collect();
             let mut over =
                 json!({"triggers": triggers, "endpoint": {"timeout": "5s"}, "delivery": {"retain": {"perLane": 1000}}});
             json_patch::merge(&mut over, &told.how.over());
@@ -217,12 +231,14 @@ impl Load {
     /// Returns the expected steps of every lane, after all acts so far.
     pub fn expected(&self) -> BTreeMap<Lane, Vec<Step>> {
         let mut lanes = BTreeMap::new();
-        for ((number, pipeline, app), Told { name: notification, types, .. }) in
+        for ((number, pipeline, app), Told { name: notification, types, how, .. }) in
             Self::apps().flat_map(|app| NOTIFICATIONS.iter().map(move |n| (app, n)))
         {
             let path = format!("{pipeline}/{notification}/{ENVIRONMENT}/{app}");
             let life = self.life(number);
-            let steps = life.1.iter().map(Act::means).filter(|(type_, _)| types.contains(type_)).map(|(type_, revision)| {
+            let reported = life.1.iter().map(Act::means);
+            let reported = reported.filter(|(type_, revision)| types.contains(type_) && how.reports(revision));
+            let steps = reported.map(|(type_, revision)| {
                 let refused = refusal(self.seed, &format!("/{notification}/{app}"), type_, revision);
                 Step::new(&format!("{type_} {revision}{}", if refused.is_some() { " [Parked]" } else { "" }))
             });
@@ -247,10 +263,11 @@ impl Load {
 
     /// Whether the log and all lanes are close enough to the application for another act.
     fn may_go_on(&self, number: usize, pipeline: &str, app: &str) -> bool {
-        let done: Vec<_> = self.life(number).1.iter().map(|act| act.means().0).collect();
+        let done = self.life(number).1.clone();
         let desk = lock(&self.desk);
         let behind = |told: &Told| {
-            let due = done.iter().filter(|type_| told.types.contains(type_)).count();
+            let reported = |(type_, revision): &(&str, &str)| told.types.contains(type_) && told.how.reports(revision);
+            let due = done.iter().map(Act::means).filter(reported).count();
             due.saturating_sub(desk.done.get(&format!("/{}/{app}", told.name)).map_or(0, BTreeSet::len))
         };
         // Deliveries that newer ones may replace are not waited for.

@@ -65,13 +65,18 @@ type Lanes = BTreeMap<Lane, Vec<Step>>;
 pub async fn settle(world: &World, load: &Load, crew: &Crew, person: &Person) -> Evidence {
     let expected =
         Expected { duplicates: Repeats::Across(crew.interruptions()), frozen: crew.frozen.clone(), ..Expected::default() };
-    let deadline = Instant::now() + *PATIENCE;
-    let mut before = None;
+    let mut deadline = Instant::now() + *PATIENCE;
+    let (mut before, mut fewest) = (None, usize::MAX);
     loop {
         let evidence = collect(world, load, &expected, crew, person).await;
         let texts: Vec<_> = evidence.findings.iter().map(|f| f.text.clone()).collect();
         // Pending deliveries may change the findings. Findings that are equal twice in a row, with nothing pending, are final.
-        let at_rest = evidence.rows.iter().all(|r| r.step.outcome.is_some()) && taken(world).await;
+        let pending = evidence.rows.iter().filter(|r| r.step.outcome.is_none()).count();
+        if pending < fewest {
+            // After a long run, a notification with a limited rate needs its time.
+            (fewest, deadline) = (pending, Instant::now() + *PATIENCE);
+        }
+        let at_rest = pending == 0 && taken(world).await;
         let done = at_rest && (texts.is_empty() || before.as_ref() == Some(&texts));
         if done || Instant::now() > deadline {
             return evidence;

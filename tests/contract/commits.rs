@@ -96,12 +96,13 @@ fn a_version_without_a_commit_is_a_clear_error() {
 }
 
 /// The templates whose messages name the revision beside a label, with the label of the revision that runs and of the one that ran.
-const MESSAGES: [(Builtin, [&str; 2]); 20] = [
+const MESSAGES: [(Builtin, [&str; 2]); 21] = [
     (Builtin::Slack, RUNS),
     (Builtin::Teams, RUNS),
     (Builtin::GoogleChat, RUNS),
     (Builtin::Discord, RUNS),
     (Builtin::Mattermost, RUNS),
+    (Builtin::MattermostBot, RUNS),
     (Builtin::Rocketchat, RUNS),
     (Builtin::Telegram, RUNS),
     (Builtin::Matrix, RUNS),

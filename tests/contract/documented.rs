@@ -36,6 +36,29 @@ pub fn webex() -> Value {
     post("/v1/messages", &[], &properties, &["roomId", "text"])
 }
 
+/// <https://developers.mattermost.com/api-documentation/#/operations/CreatePost>, and for attachments
+/// <https://developers.mattermost.com/integrate/reference/message-attachments/>
+pub fn mattermost_bot() -> Value {
+    let text = json!({"type": "string"});
+    let field = record(&json!({"short": {"type": "boolean"}, "title": text, "value": text}), &["title", "value"]);
+    let attachment = record(
+        &json!({
+            "fallback": text,
+            "color": {"type": "string", "pattern": "^#[0-9a-f]{6}$"},
+            "title": text,
+            "title_link": text,
+            "text": text,
+            "fields": {"type": "array", "items": field},
+            "footer": text,
+        }),
+        &["fallback"],
+    );
+    let props = record(&json!({"attachments": {"type": "array", "items": attachment}}), &[]);
+    let properties =
+        json!({"channel_id": {"type": "string", "minLength": 1}, "message": text, "root_id": text, "props": props});
+    post("/api/v4/posts", &[], &properties, &["channel_id", "message"])
+}
+
 /// <https://docs.rocket.chat/docs/integrations>, and for attachments
 /// <https://developer.rocket.chat/apidocs/post-message>
 pub fn rocketchat() -> Value {
@@ -57,6 +80,8 @@ pub fn rocketchat() -> Value {
         "text": {"type": "string", "minLength": 1},
         "parseUrls": {"type": "boolean"},
         "channel": {"type": "string"},
+        "roomId": {"type": "string"},
+        "tmid": {"type": "string"},
         "attachments": {"type": "array", "items": attachment},
     });
     post("/hooks/{id}/{token}", &[], &properties, &[])

@@ -86,6 +86,14 @@ fn mattermost_does_not_interpret_markdown() {
 }
 
 #[test]
+fn a_bot_of_mattermost_does_not_interpret_markdown() {
+    let body = body(Builtin::MattermostBot);
+    let pointers = ["/props/attachments/0/text", "/props/attachments/0/fields/*/value"];
+    assert_plain_markdown(&at(&body, &pointers));
+    assert_eq!((&body["message"], body["props"]["attachments"][0].get("pretext")), (&json!(""), None));
+}
+
+#[test]
 fn rocketchat_does_not_interpret_markdown() {
     let pointers = ["/text", "/attachments/0/text", "/attachments/0/fields/*/value"];
     assert_plain_markdown(&at(&body(Builtin::Rocketchat), &pointers));

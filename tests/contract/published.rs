@@ -64,6 +64,7 @@ pub fn contract(builtin: Builtin) -> Contract {
         Builtin::Pagerduty => Pagerduty { event: schema("pagerduty-event"), change: schema("pagerduty-change") },
         Builtin::GitlabCommitStatus => Both(gitlab_status(), documented(documented::gitlab_status())),
         Builtin::GitlabPipelineTrigger => Operation(documented(documented::gitlab_trigger())),
+        Builtin::MattermostBot => Operation(documented(documented::mattermost_bot())),
         Builtin::Webex => Operation(documented(documented::webex())),
         Builtin::Rocketchat => Operation(documented(documented::rocketchat())),
         Builtin::Matrix => Operation(documented(documented::matrix())),

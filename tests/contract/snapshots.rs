@@ -19,12 +19,53 @@ fn the_tests_of_the_examples_match_the_reviewed_snapshots() {
     compare_each(|builtin| format!("test-{}", builtin.as_str()), shown_as_test);
 }
 
+#[test]
+fn the_requests_that_continue_a_message_match_the_reviewed_snapshots() {
+    compare(
+        threaded().into_iter().map(|(builtin, _)| builtin),
+        |builtin| format!("thread-{}", builtin.as_str()),
+        shown_later,
+    );
+}
+
+/// Returns the templates that can continue a message, and in which ways.
+fn threaded() -> Vec<(Builtin, Vec<&'static str>)> {
+    let modes = |builtin: Builtin| {
+        let metadata = &relaybook_settings::render::builtin(builtin).metadata;
+        let mode = metadata.parameters.iter().find(|p| p.name == "mode").filter(|_| metadata.thread.is_some())?;
+        let modes = mode.values.iter().map(String::as_str).filter(|mode| *mode != "new");
+        Some((builtin, modes.collect()))
+    };
+    Builtin::ALL.into_iter().filter_map(modes).collect()
+}
+
+/// Shows the requests that continue a message, in each way, for the transitions of a rollout that fails.
+fn shown_later(builtin: Builtin) -> String {
+    let mut text = String::new();
+    for mode in threaded().into_iter().filter(|(of, _)| *of == builtin).flat_map(|(_, modes)| modes) {
+        let subject = Subject::in_mode(builtin, mode);
+        for type_ in [TransitionType::Failed, TransitionType::Recovered] {
+            let request = subject.render_later(&Data::sample(type_));
+            write!(text, "### {mode}, {}\n{}\n", type_.as_str(), request_shown(&request)).unwrap();
+        }
+    }
+    text
+}
+
 fn compare_each<N: Into<String>>(name: impl Fn(Builtin) -> N, shown: impl Fn(Builtin) -> String) {
+    compare(Builtin::ALL, name, shown);
+}
+
+fn compare<N: Into<String>>(
+    all: impl IntoIterator<Item = Builtin>,
+    name: impl Fn(Builtin) -> N,
+    shown: impl Fn(Builtin) -> String,
+) {
     let mut settings = insta::Settings::clone_current();
     settings.set_prepend_module_to_snapshot(false);
     settings.set_omit_expression(true);
     let mut changed = Vec::new();
-    for builtin in Builtin::ALL {
+    for builtin in all {
         let (name, shown): (String, _) = (name(builtin).into(), shown(builtin));
         let compare = || settings.bind(|| insta::assert_snapshot!(name.as_str(), shown));
         let checked = catch_unwind(AssertUnwindSafe(compare));

@@ -60,7 +60,18 @@ impl Subject {
     /// Resolves the worked example of a template.
     pub fn example(builtin: Builtin, parameters: Parameters) -> Self {
         let metadata = &relaybook_settings::render::builtin(builtin).metadata;
-        let parameters = parameters.of(metadata);
+        Self::with(builtin, metadata, &parameters.of(metadata))
+    }
+
+    /// Resolves the worked example of a template that continues messages in this way.
+    pub fn in_mode(builtin: Builtin, mode: &str) -> Self {
+        let metadata = &relaybook_settings::render::builtin(builtin).metadata;
+        let mut parameters = Parameters::Required.of(metadata);
+        parameters.insert("mode".to_owned(), mode.to_owned());
+        Self::with(builtin, metadata, &parameters)
+    }
+
+    fn with(builtin: Builtin, metadata: &'static Metadata, parameters: &BTreeMap<String, String>) -> Self {
         let endpoint = endpoint(metadata);
         let notification = json!({
             "apiVersion": "relaybook.dev/v1alpha1",
@@ -95,6 +106,16 @@ impl Subject {
             content_type: self.metadata.content_type.clone(),
             body: rendered.body,
         })
+    }
+
+    /// Renders the request for a transition that continues a message. A remembered value is `<NAME>`.
+    pub fn render_later(&self, data: &Data) -> Request {
+        let thread = self.sending.thread.as_ref().unwrap();
+        let values = thread.remember.names().map(|name| (name.to_owned(), format!("<{name}>"))).collect();
+        let first = self.render(data).unwrap();
+        let later = self.sending.render_later(data, &values).unwrap();
+        let url = later.path.map_or_else(|| first.url.clone(), |path| path.applied_to(&first.url));
+        Request { method: later.method, url, body: later.body, ..first }
     }
 
     /// Renders the body for a changed sample of a transition.

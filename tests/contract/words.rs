@@ -266,6 +266,7 @@ fn each_transition_has_an_emoji_in_a_chat() {
         (Builtin::Slack, "/blocks/0/text/text", ""),
         (Builtin::Teams, "/attachments/0/content/fallbackText", ""),
         (Builtin::Mattermost, "/attachments/0/title", ""),
+        (Builtin::MattermostBot, "/props/attachments/0/title", ""),
         (Builtin::Discord, "/embeds/0/title", ""),
         (Builtin::GoogleChat, "/cardsV2/0/card/header/title", ""),
         (Builtin::Webex, "/text", ""),
@@ -308,7 +309,7 @@ fn each_transition_is_named_if_there_is_no_emoji() {
 }
 
 /// The templates that contain a message as text.
-const WITH_A_TEXT: [Builtin; 20] = [
+const WITH_A_TEXT: [Builtin; 21] = [
     Builtin::Slack,
     Builtin::Teams,
     Builtin::Mattermost,
@@ -323,6 +324,7 @@ const WITH_A_TEXT: [Builtin; 20] = [
     Builtin::Zoom,
     Builtin::IncidentIo,
     Builtin::NewRelicEvent,
+    Builtin::MattermostBot,
     Builtin::GithubIssueComment,
     Builtin::Pagerduty,
     Builtin::Opsgenie,

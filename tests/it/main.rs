@@ -81,6 +81,7 @@ mod suspend;
 mod sweep;
 mod templates;
 mod tested;
+mod threads;
 mod tls;
 mod traced;
 mod unreadable;

@@ -78,8 +78,8 @@ fn without_subresources(crd: &mut CustomResourceDefinition) {
 /// The fields of `Delivery.status` that the write that reopens a delivery clears.
 const CLEARED: [&str; 4] = ["outcome", "reason", "settledTime", "nextAttemptTime"];
 /// The fields of `Delivery.status` that the write that reopens a delivery keeps.
-const KEPT: [&str; 7] =
-    ["attempts", "statusCode", "lastAttemptTime", "lastDurationMillis", "error", "response", "superseded"];
+const KEPT: [&str; 8] =
+    ["attempts", "statusCode", "lastAttemptTime", "lastDurationMillis", "error", "response", "superseded", "thread"];
 
 /// Protects the status of a Delivery, because no subresource separates it from the rest of the object. Every client with the permission to
 /// patch Deliveries can send a patch that contains the status.

@@ -10,6 +10,8 @@
 mod identity;
 mod reason;
 
+use std::collections::BTreeMap;
+
 use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -251,6 +253,38 @@ pub struct DeliveryStatus {
     /// The redeliver annotation that Relaybook last acted on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redelivered: Option<Redelivered>,
+    /// The message that this delivery created or continued, if later deliveries can continue it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread: Option<MessageThread>,
+}
+
+/// The message of a delivery, as later deliveries about the same subject need it. It is written together with the outcome.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MessageThread {
+    /// A hash of the key, of the notification, and of what it remembers. Only deliveries with the same hash continue the message.
+    #[schemars(length(max = 64))]
+    pub key: String,
+    /// A hash of the receiver's origin and of the keys of Secrets with its URL and credentials. The values are sent only there.
+    #[schemars(length(max = 64))]
+    pub origin: String,
+    /// Until when the message is continued.
+    #[schemars(with = "String")]
+    pub expiration_time: Time,
+    /// Whether this delivery has ended the message, so that the next one creates another message.
+    #[serde(default, skip_serializing_if = "super::pipeline::is_false")]
+    pub closed: bool,
+    /// Values of the receiver's answers, such as the ID of the message. Without secrets.
+    #[schemars(extend("maxProperties" = 8), schema_with = "remembered")]
+    pub values: BTreeMap<String, String>,
+}
+
+/// Returns the schema of remembered values.
+fn remembered(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "type": "object",
+        "additionalProperties": {"type": "string", "maxLength": 512},
+    })
 }
 
 impl DeliveryStatus {

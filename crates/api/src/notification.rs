@@ -18,7 +18,9 @@ use super::Time;
 use super::conditions::Condition;
 use super::values::transition::TransitionType;
 pub use builtin::Builtin;
-pub use endpoint::{Auth, BasicAuth, CaFrom, ClientCertificate, Endpoint, Method, Signing, Tls, TokenAuth, UrlFrom};
+pub use endpoint::{
+    Auth, BasicAuth, CaFrom, ClientCertificate, Endpoint, Method, Signing, Thread, ThreadUpdate, Tls, TokenAuth, UrlFrom,
+};
 pub use test_request::{LastTest, TEST, TestRequest, TestResult};
 
 /// Reports to one receiver the transitions of every pipeline that it applies to.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::{HeaderMap, StatusCode};
 
 use crate::addresses::rule::Rule;
+use crate::request::outgoing::Learned;
 use relaybook_api::notification::credentials::SecretKey;
 use relaybook_api::values::refs::INBOUND;
 use relaybook_api::{ObjectName, Time};
@@ -24,6 +25,8 @@ pub struct Attempt {
     pub duration: Duration,
     /// The result.
     pub result: AttemptResult,
+    /// What the answer says about the message, if later requests can continue it.
+    pub learned: Option<Learned>,
 }
 
 /// The result of one request.

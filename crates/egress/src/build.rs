@@ -81,6 +81,7 @@ pub fn compose(
         until,
         connect_timeout: sending.connect_timeout,
         success: sending.success.clone(),
+        thread: None,
         hidden,
         // The readers may have no access to these credentials.
         withhold_answer: sending.credentials_from().any(|namespace| namespace != readers),

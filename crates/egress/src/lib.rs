@@ -39,7 +39,7 @@ pub use inbound::keys_tried;
 pub use otlp::collector::{Collector, CollectorError};
 pub use otlp::export::Exporter;
 pub use request::forge::{Answer, ForgeRequest, Login, Unanswered};
-pub use request::outgoing::{Destination, Outgoing};
+pub use request::outgoing::{Destination, LaterRequest, Learned, Outgoing, ThreadRequest};
 pub use request::sender::{Receivers, Sender};
 pub use secrets::Secrets;
 pub use secrets::changes::Changes;

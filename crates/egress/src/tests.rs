@@ -30,6 +30,7 @@ mod http2;
 mod logins;
 mod proxy;
 mod success;
+mod threads;
 mod tls;
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
@@ -143,6 +144,7 @@ fn to(destination: Destination) -> Outgoing {
         timeout: LONG,
         connect_timeout: Duration::from_secs(5),
         success: None,
+        thread: None,
         hidden: Hidden::default(),
         withhold_answer: false,
         is_test: false,

@@ -1,9 +1,10 @@
-//! `endpoint.success`: what the answer of a receiver means, by a CEL expression.
+//! What the answer of a receiver means, by CEL expressions.
 //!
-//! In: the expression, once per edit of a notification; one answer. Out: the HTTP status as which the answer counts, or a message why that is not
-//! known. Some receivers answer 200 to a request that they reject, and name the error in the body.
+//! In: the expressions, once per edit of a notification; one answer. Out: the HTTP status as which the answer counts, or a message why that is not
+//! known ([`Success`]). Also the values that later requests need ([`Remember`]), and whether the message still exists ([`Lost`]). Some receivers
+//! answer 200 to a request that they reject, and name the error in the body.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
 
 use http::HeaderMap;
@@ -13,6 +14,8 @@ use crate::cel::{CelError, CelValue, Expected, Expression, Shape, Undecided, cel
 
 /// Maximum number of bytes of a body that the expression can read. A longer body is cut, so it is not JSON.
 pub const LONGEST_BODY: usize = 64 * 1024;
+/// Maximum number of characters of a remembered value.
+pub const LONGEST_VALUE: usize = 512;
 /// The status of an answer that the expression rejects, if the receiver did not reject it by itself.
 const REJECTED: u16 = 422;
 
@@ -35,20 +38,34 @@ pub struct Success {
     is_own: bool,
 }
 
-/// The shape of an answer.
-static SHAPE: LazyLock<Shape> = LazyLock::new(|| Shape {
-    sample: json!({"status": 200, "headers": {}, "text": "", "body": null}),
-    texts: &["headers"],
-    any: &["body"],
-    result: Expected::BoolOrNumber,
-    // A body can be long, and its author can be the author of the pattern.
-    has_patterns: false,
-});
+/// The values of answers that later requests need, by name.
+#[derive(Clone, Debug, Default)]
+pub struct Remember(BTreeMap<String, Expression>);
+
+/// Whether the answer to an update says that the message no longer exists.
+#[derive(Clone, Debug, Default)]
+pub struct Lost(Option<Expression>);
+
+/// The shape of an answer, for expressions with such a result.
+fn shape(result: Expected) -> Shape {
+    Shape {
+        sample: json!({"status": 200, "headers": {}, "text": "", "body": null}),
+        texts: &["headers"],
+        any: &["body"],
+        result,
+        // A body can be long, and its author can be the author of the pattern.
+        has_patterns: false,
+    }
+}
+
+static SUCCESS: LazyLock<Shape> = LazyLock::new(|| shape(Expected::BoolOrNumber));
+static REMEMBER: LazyLock<Shape> = LazyLock::new(|| shape(Expected::TextOrNumber));
+static LOST: LazyLock<Shape> = LazyLock::new(|| shape(Expected::Bool));
 
 impl Success {
     /// Compiles the expression of a user.
     pub fn compile(source: &str) -> Result<Self, CelError> {
-        Ok(Self { expression: Expression::compile(source, &SHAPE)?, is_own: true })
+        Ok(Self { expression: Expression::compile(source, &SUCCESS)?, is_own: true })
     }
 
     /// Compiles the rule of a built-in template.
@@ -59,7 +76,7 @@ impl Success {
     /// Whether the expression reads the body of an answer.
     #[must_use]
     pub fn reads_body(&self) -> bool {
-        self.expression.reads("body") || self.expression.reads("text")
+        reads_body(&self.expression)
     }
 
     /// Whether a success without its whole body is no answer.
@@ -83,6 +100,77 @@ impl Success {
         });
         judged.or_else(|undecided| if is_2xx && self.is_own { Err(undecided) } else { Ok(answer.status) })
     }
+}
+
+impl Remember {
+    /// Compiles the expression for a value.
+    pub fn add(&mut self, name: &str, source: &str) -> Result<(), CelError> {
+        self.0.insert(name.to_owned(), Expression::compile(source, &REMEMBER)?);
+        Ok(())
+    }
+
+    /// The names of the values.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// The names, and the expressions as they were written.
+    pub fn sources(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, expression)| (name.as_str(), expression.source()))
+    }
+
+    /// Whether an expression reads the body of an answer.
+    #[must_use]
+    pub fn reads_body(&self) -> bool {
+        self.0.values().any(reads_body)
+    }
+
+    /// The values of an answer. A value that the answer does not have, or that is not 1 to [`LONGEST_VALUE`] printable characters of ASCII,
+    /// is left out. So are `.` and `..`, which cannot be a segment of a path.
+    #[must_use]
+    pub fn values(&self, answer: &Answer<'_>) -> BTreeMap<String, String> {
+        let of = |expression: &Expression| match expression.evaluate(|field| Ok(value(answer, field))).ok()? {
+            CelValue::String(text) => Some(text.as_str().to_owned()),
+            CelValue::Int(number) => Some(number.to_string()),
+            CelValue::UInt(number) => Some(number.to_string()),
+            _ => None,
+        };
+        let is_valid = |value: &String| {
+            let is_printable = value.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+            is_printable && (1..=LONGEST_VALUE).contains(&value.len()) && !matches!(value.as_str(), "." | "..")
+        };
+        let all = self.0.iter().filter_map(|(name, expression)| Some((name.clone(), of(expression).filter(is_valid)?)));
+        all.collect()
+    }
+}
+
+impl Lost {
+    /// Compiles the expression of a user or of a template.
+    pub fn compile(source: &str) -> Result<Self, CelError> {
+        Ok(Self(Some(Expression::compile(source, &LOST)?)))
+    }
+
+    /// Whether the expression reads the body of an answer.
+    #[must_use]
+    pub fn reads_body(&self) -> bool {
+        self.0.as_ref().is_some_and(reads_body)
+    }
+
+    /// Whether this answer to an update says that the message no longer exists. An expression that cannot be evaluated does not say it.
+    #[must_use]
+    pub fn is_lost(&self, answer: &Answer<'_>) -> bool {
+        match &self.0 {
+            None => matches!(answer.status, 404 | 410),
+            Some(expression) => {
+                let result = expression.evaluate(|field| Ok(value(answer, field)));
+                matches!(result, Ok(CelValue::Bool(true)))
+            }
+        }
+    }
+}
+
+fn reads_body(expression: &Expression) -> bool {
+    expression.reads("body") || expression.reads("text")
 }
 
 /// Whether a status says that the request was accepted.
@@ -190,6 +278,57 @@ mod tests {
             let said = Success::compile(source).expect_err(source).to_string();
             assert!(said.contains(expected), "{source}: {said}");
         }
+    }
+
+    #[test]
+    fn the_values_of_an_answer_are_remembered_if_they_are_short_and_printable() {
+        let long = "a".repeat(LONGEST_VALUE + 1);
+        for (source, body, expected) in [
+            ("body.id", r#"{"id": "C1"}"#.to_owned(), Some("C1")),
+            ("body.result.message_id", r#"{"result": {"message_id": 42}}"#.to_owned(), Some("42")),
+            ("text", "an answer".to_owned(), Some("an answer")),
+            ("status", String::new(), Some("200")),
+            ("headers['retry-after']", String::new(), Some("7")),
+            ("body.id", "{}".to_owned(), None),
+            ("body.id", "<html>".to_owned(), None),
+            ("body.id", r#"{"id": ""}"#.to_owned(), None),
+            ("body.id", r#"{"id": ".."}"#.to_owned(), None),
+            ("body.id", r#"{"id": true}"#.to_owned(), None),
+            ("body.id", r#"{"id": 1.5}"#.to_owned(), None),
+            ("body.id", r#"{"id": {"a": 1}}"#.to_owned(), None),
+            ("body.id", r#"{"id": "ü"}"#.to_owned(), None),
+            ("body.id", r#"{"id": "a\nb"}"#.to_owned(), None),
+            ("body.id", format!(r#"{{"id": "{long}"}}"#), None),
+        ] {
+            let mut remember = Remember::default();
+            remember.add("id", source).unwrap();
+            let mut headers = HeaderMap::new();
+            headers.append("retry-after", HeaderValue::from_static("7"));
+            let values = remember.values(&Answer { status: 200, headers: &headers, body: body.as_bytes() });
+            assert_eq!(values.get("id").map(String::as_str), expected, "{source}, {body}");
+        }
+        let refused = Remember::default().add("id", "status == 200").unwrap_err().to_string();
+        assert_eq!(refused, "must be a string or a number, but is a boolean");
+    }
+
+    #[test]
+    fn a_message_is_lost_if_the_answer_to_an_update_says_it() {
+        let slack = "has(body.error) && body.error == 'message_not_found'";
+        for (source, status, body, expected) in [
+            (None, 404, "", true),
+            (None, 410, "", true),
+            (None, 403, "", false),
+            (None, 200, "", false),
+            (Some(slack), 200, r#"{"error": "message_not_found"}"#, true),
+            (Some(slack), 200, r#"{"error": "fatal_error"}"#, false),
+            (Some(slack), 404, "<html>", false),
+            (Some("status == 409"), 409, "", true),
+        ] {
+            let lost = source.map_or_else(Lost::default, |source| Lost::compile(source).unwrap());
+            let answer = Answer { status, headers: &HeaderMap::new(), body: body.as_bytes() };
+            assert_eq!(lost.is_lost(&answer), expected, "{source:?}, {status}, {body}");
+        }
+        assert!(Lost::compile("404").unwrap_err().to_string().contains("must be a boolean"));
     }
 
     #[test]

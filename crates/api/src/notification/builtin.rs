@@ -71,11 +71,13 @@ pub enum Builtin {
     IncidentIo,
     /// An event at New Relic.
     NewRelicEvent,
+    /// A message of a bot in Mattermost.
+    MattermostBot,
 }
 
 impl Builtin {
     /// All built-in templates, in the order of the documentation.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 33] = [
         Self::GithubCommitStatus,
         Self::GithubRepositoryDispatch,
         Self::GitlabCommitStatus,
@@ -108,6 +110,7 @@ impl Builtin {
         Self::Zoom,
         Self::IncidentIo,
         Self::NewRelicEvent,
+        Self::MattermostBot,
     ];
 
     /// Returns the name, as it is written in the resource.
@@ -146,6 +149,7 @@ impl Builtin {
             Self::Zoom => "zoom",
             Self::IncidentIo => "incident-io",
             Self::NewRelicEvent => "new-relic-event",
+            Self::MattermostBot => "mattermost-bot",
         }
     }
 

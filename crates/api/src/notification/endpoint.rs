@@ -55,6 +55,10 @@ pub struct Endpoint {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub success: Option<String>,
+    /// Continues one message over several deliveries, if the receiver can change a message or reply to it. By default, each delivery is a
+    /// message of its own, or the built-in template decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread: Option<Box<Thread>>,
     /// Time limit for the whole attempt, including the answer. Default 15s, at most 60s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), extend("x-kubernetes-validations" = [
@@ -69,6 +73,62 @@ pub struct Endpoint {
          "message": "must be a duration from 100ms to 60s, such as 5s"},
     ]))]
     pub connect_timeout: Option<String>,
+}
+
+/// One message for several deliveries about the same subject.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Thread {
+    /// A template. Deliveries with the same result continue one message. If the result is empty, a delivery is a message of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub key: Option<String>,
+    /// Values of the answer that the later requests need. By name, a CEL expression over `status`, `headers`, `text` and `body`. A template
+    /// uses a value as `remembered.NAME`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxProperties" = 8, "x-kubernetes-validations" = [
+        {"rule": "self.all(k, k.matches('^[A-Za-z][A-Za-z0-9]{0,31}$'))",
+         "message": "names consist of letters and digits and begin with a letter"},
+    ]), schema_with = "expressions")]
+    pub remember: Option<BTreeMap<String, String>>,
+    /// How the later requests differ from the first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub update: Option<ThreadUpdate>,
+    /// How long a message is continued, counted from its first delivery. Default 24h.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32), extend("x-kubernetes-validations" = [
+        {"rule": "self.matches('^([0-9]+(ms|s|m|h))+$') && duration(self) >= duration('1m') && duration(self) <= duration('168h')",
+         "message": "must be a duration from 1m to 168h, such as 24h"},
+    ]))]
+    pub max_age: Option<String>,
+    /// `true`: a transition that ends a rollout, such as Deployed, does not end the message. Default `false`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_open: Option<bool>,
+}
+
+/// A request that continues a message.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": "!(has(self.path) && has(self.append))", "message": "set path or append, not both"},
+]))]
+pub struct ThreadUpdate {
+    /// HTTP method. Default: that of the first request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<Method>,
+    /// A template. With a slash at the beginning, it replaces the path of the URL, without it, the last segment of the path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub path: Option<String>,
+    /// A template that is appended to the path of the URL. It begins with a slash.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub append: Option<String>,
+    /// A CEL expression, like `success`. If it is true, the message no longer exists, and a new one is sent at once. Default: the status is
+    /// 404 or 410.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1024))]
+    pub lost: Option<String>,
 }
 
 /// A URL from a Secret.
@@ -211,5 +271,14 @@ pub(crate) fn texts(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         "type": "object",
         "nullable": true,
         "additionalProperties": {"type": "string", "maxLength": 4096},
+    })
+}
+
+/// Returns the schema of a map from names to expressions.
+fn expressions(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "type": "object",
+        "nullable": true,
+        "additionalProperties": {"type": "string", "minLength": 1, "maxLength": 1024},
     })
 }

@@ -8,7 +8,7 @@ const SHORTEST: usize = 3;
 /// Returns the last part of a message about an unknown name: the name that the user most likely meant, with the path `before` it, or
 /// all known names.
 #[must_use]
-pub fn instead(name: &str, known: impl IntoIterator<Item = &'static str>, before: &str) -> String {
+pub fn instead<'a>(name: &str, known: impl IntoIterator<Item = &'a str>, before: &str) -> String {
     let known: Vec<_> = known.into_iter().collect();
     match nearest(name, known.iter().copied()) {
         Some(meant) => format!("did you mean `{before}{meant}`?"),

@@ -296,3 +296,4 @@ pub mod schedule;
 pub(super) mod supersede;
 #[cfg(test)]
 mod tests;
+pub mod thread;

@@ -99,8 +99,13 @@ impl Record {
     /// `None`: no later delivery replaces this one. A receiver acts on each transition of a promotion.
     #[must_use]
     pub fn supersede_key(&self) -> Option<SupersedeKey<'_>> {
-        let family = self.spec.type_.family();
-        (family != Family::Promotion).then(|| (self.spec.log_subject(), family))
+        (self.spec.type_.family() != Family::Promotion).then(|| self.about())
+    }
+
+    /// Returns what the delivery is about.
+    #[must_use]
+    pub fn about(&self) -> SupersedeKey<'_> {
+        (self.spec.log_subject(), self.spec.type_.family())
     }
 
     /// Returns the error with which the delivery was recorded. Such a delivery is parked instead of sent. A redelivery ignores the error,

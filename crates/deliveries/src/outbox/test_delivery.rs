@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::Deliveries;
 use super::attempt::decide;
-use super::attempt::request::{Around, build};
+use super::attempt::request::{Around, Built, build};
 use super::driver::parts::Parts;
 use super::driver::tasks::send_apart;
 use super::record::{Record, name};
@@ -182,7 +182,7 @@ async fn request(
     let given_up = since_boot() + SECRET;
     loop {
         let until = since_boot() + longest;
-        let mut outgoing = build(record, test.sending, around, until)
+        let Built { mut outgoing, .. } = build(record, test.sending, around, None, until)
             .map_err(|error| (error.outcome().unwrap_or(Outcome::Parked), error.reason(), error.to_string()))?;
         outgoing.is_test = true;
         outgoing.headers.retain(|(name, _)| *name != TEST);

@@ -43,7 +43,7 @@ pub(crate) fn notification(uid: &str) -> EffectiveNotification {
         "metadata": {"name": "deploys", "namespace": "team-a", "uid": uid, "generation": 1},
         "spec": {
             "triggers": [{"type": "Deployed"}],
-            "endpoint": {"url": "https://receiver.example.com/in"},
+            "endpoint": {"url": "https://receiver.example.com/in", "thread": {"remember": {"id": "body.id"}}},
             "template": {"inline": {"body": "{\"text\":\"{{pipeline.name}}\"}"}},
         },
     }))

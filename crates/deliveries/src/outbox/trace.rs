@@ -144,6 +144,7 @@ mod tests {
             until: Duration::from_secs(1),
             connect_timeout: Duration::from_secs(1),
             success: None,
+            thread: None,
             hidden: Hidden::default(),
             withhold_answer: false,
             is_test: false,
@@ -155,7 +156,7 @@ mod tests {
     }
 
     fn attempt(result: AttemptResult) -> Attempt {
-        Attempt { started: Time::from_second(5).unwrap(), duration: Duration::from_millis(1500), result }
+        Attempt { started: Time::from_second(5).unwrap(), duration: Duration::from_millis(1500), result, learned: None }
     }
 
     fn answered(status: u16) -> AttemptResult {

@@ -1,5 +1,6 @@
 //! The request to send, with credentials by reference.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use crate::secrets::redact::Hidden;
 use relaybook_api::ObjectName;
 use relaybook_api::notification::Method;
 use relaybook_api::notification::credentials::{AuthRef, SecretKey, TlsRef};
-use relaybook_settings::answer::Success;
+use relaybook_settings::answer::{Lost, Remember, Success};
+use relaybook_settings::config::NewPath;
 
 /// One rendered request, with credentials by reference.
 #[derive(Clone)]
@@ -44,12 +46,49 @@ pub struct Outgoing {
     pub connect_timeout: Duration,
     /// What the answer means. `None`: its status decides.
     pub success: Option<Success>,
+    /// How the request is a part of a message that later requests continue. `None`: it is a message of its own.
+    pub thread: Option<ThreadRequest>,
     /// Secret parts of body, URL and headers that do not come from Secrets. They are masked in the answer of the receiver.
     pub hidden: Hidden,
     /// Whether only the status and the length of the answer are kept, because people who can read it must not learn the credentials.
     pub withhold_answer: bool,
     /// Whether it is a test, which is not counted in metrics.
     pub is_test: bool,
+}
+
+/// How a request is a part of a message that later requests continue.
+#[derive(Clone)]
+pub struct ThreadRequest {
+    /// What is remembered of the answer.
+    pub remember: Remember,
+    /// The request that continues the message. `None`: there is no message yet.
+    pub later: Option<LaterRequest>,
+}
+
+/// What a request that continues a message has instead of the parts of the first one.
+#[derive(Clone)]
+pub struct LaterRequest {
+    /// The origin at which the message is, as in [`Learned::origin`]. Nothing of this is sent to another one.
+    pub origin: String,
+    /// The method.
+    pub method: Method,
+    /// The path, relative to the URL of the first request.
+    pub path: Option<NewPath>,
+    /// The body.
+    pub body: Bytes,
+    /// Whether the answer says that the message no longer exists. Then the first request is sent instead.
+    pub lost: Lost,
+}
+
+/// What an answer says about the message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Learned {
+    /// A hash of the origin of the URL, or of the whole URL if it is from a Secret, and of the keys of Secrets with the credentials.
+    pub origin: String,
+    /// Whether the request has continued the message. Otherwise it has created a message.
+    pub is_later: bool,
+    /// The remembered values of this answer, without Secrets.
+    pub values: BTreeMap<String, String>,
 }
 
 /// Shows only header names, because the URL and header values can be secret.

@@ -80,6 +80,11 @@ impl Hidden {
         prefix(&shown, SHOWN).trim().to_owned()
     }
 
+    /// Whether a text contains a hidden value, in any known encoding.
+    pub fn is_in(&self, text: &str) -> bool {
+        self.0.len() > MAX_SECRETS || self.masked(text, false) != text
+    }
+
     /// Returns the text with hidden values masked, in upper or lower case. If the text was cut off, its end can be the beginning of a
     /// secret.
     fn masked(&self, text: &str, cut: bool) -> String {

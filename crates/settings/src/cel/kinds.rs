@@ -53,6 +53,29 @@ pub(crate) enum Expected {
     Bool,
     /// A boolean, or a number.
     BoolOrNumber,
+    /// A string, or a number.
+    TextOrNumber,
+}
+
+impl Expected {
+    /// Whether a result can be of this kind.
+    fn allows(self, kind: Kind<'_>) -> bool {
+        match kind {
+            Kind::Any => true,
+            Kind::Bool => self != Self::TextOrNumber,
+            Kind::Number => self != Self::Bool,
+            Kind::Text => self == Self::TextOrNumber,
+            Kind::List | Kind::Fields(_) | Kind::Texts => false,
+        }
+    }
+
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Bool => "a boolean",
+            Self::BoolOrNumber => "a boolean or a number",
+            Self::TextOrNumber => "a string or a number",
+        }
+    }
 }
 
 /// The kind of value of a part.
@@ -94,11 +117,9 @@ impl Kind<'_> {
 /// Checks an expression. Returns the fields of the data that it reads.
 pub(super) fn check(expression: &Expression, shape: &Shape) -> Result<BTreeSet<String>, String> {
     let mut check = Check { shape, fields: BTreeSet::new(), variable: None, parts: 0 };
-    match (check.kind(expression)?, shape.result) {
-        (kind, _) if kind.may_be_bool() => Ok(check.fields),
-        (Kind::Number, Expected::BoolOrNumber) => Ok(check.fields),
-        (kind, Expected::Bool) => Err(format!("must be a boolean, but is {}", kind.word())),
-        (kind, Expected::BoolOrNumber) => Err(format!("must be a boolean or a number, but is {}", kind.word())),
+    match check.kind(expression)? {
+        kind if shape.result.allows(kind) => Ok(check.fields),
+        kind => Err(format!("must be {}, but is {}", shape.result.words(), kind.word())),
     }
 }
 

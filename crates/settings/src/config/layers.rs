@@ -23,10 +23,11 @@ use relaybook_api::pipeline::target::{Entry, TargetInfo};
 use relaybook_api::{Notification, PipelineSpec, duration_text};
 
 /// Groups of fields of which at most one can be set, by the object that contains them.
-const CHOICES: [(&str, &[&str]); 4] = [
+const CHOICES: [(&str, &[&str]); 5] = [
     ("/endpoint", &["url", "urlFrom"]),
     ("/endpoint/auth", &["basic", "token"]),
     ("/endpoint/tls/caFrom", &["configMapKeyRef", "secretKeyRef"]),
+    ("/endpoint/thread/update", &["path", "append"]),
     ("/template", &["builtin", "inline", "configMapKeyRef"]),
 ];
 /// The object whose field names are not case-sensitive.
@@ -293,7 +294,8 @@ impl Folded {
         self.within(pointer).min()
     }
 
-    fn within(&self, pointer: &str) -> impl Iterator<Item = usize> {
+    /// The indexes of all layers that set the field or anything in it.
+    pub(super) fn within(&self, pointer: &str) -> impl Iterator<Item = usize> {
         let inner = format!("{pointer}/");
         let itself = self.wrote.get(pointer).copied();
         let range = self.wrote.range(inner.clone()..).take_while(move |(p, _)| p.starts_with(&inner)).map(|(_, i)| *i);

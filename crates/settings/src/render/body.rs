@@ -30,20 +30,27 @@ struct Inner {
     program: Program,
     /// Names of the parameters that the template uses.
     named: BTreeSet<String>,
+    /// Names of the values of earlier answers that the template uses.
+    remembered: BTreeSet<String>,
 }
 
 impl Body {
     /// Compiles a template. `content_type` is the whole value of the header, including its parameters.
     pub fn compile(content_type: &str, source: &str, parameters: &Parameters) -> Result<Self, RenderError> {
         // Every branch is compiled, so the program is valid wherever the parameters that it uses have a value.
-        let suits = |inner: &Inner| inner.named.iter().all(|name| parameters.get(name) == Parameter::Set);
+        let suits = |inner: &Inner| {
+            inner.named.iter().all(|name| parameters.get(name) == Parameter::Set)
+                && (inner.remembered.is_empty()
+                    || parameters.remembered().is_some_and(|has| inner.remembered.is_subset(has)))
+        };
         let made = SHARED.get_or_compile(BodyKey::new(content_type, source), suits, || {
             let is_one_line = content_type.chars().all(|c| matches!(c, ' '..='~'));
             let context =
                 EscapeContext::of_content_type(content_type).filter(|_| is_one_line).ok_or(RenderError::ContentType)?;
             let program = compile::compile(source, context, parameters)?;
             let (is_json, named) = (matches!(context, EscapeContext::Json(_)), program.parameters());
-            Ok(Inner { content_type: content_type.to_owned(), is_json, program, named })
+            let remembered = program.names_below("remembered");
+            Ok(Inner { content_type: content_type.to_owned(), is_json, program, named, remembered })
         });
         made.map(|made| Self(made, parameters.visibility()))
     }

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use serde::{Deserialize, Serialize};
 
 use relaybook_api::TransitionType;
-use relaybook_api::notification::{Builtin, Method};
+use relaybook_api::notification::{Builtin, Method, Thread};
 
 /// A built-in template.
 #[derive(Debug)]
@@ -54,6 +54,9 @@ pub struct Metadata {
     /// The default of `endpoint.success`: as which status an answer counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub success: Option<String>,
+    /// The default of `endpoint.thread`: how deliveries continue a message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread: Option<Thread>,
     /// The parameters that users can set in `template.parameters`.
     #[serde(default)]
     pub parameters: Vec<Declared>,
@@ -178,6 +181,9 @@ pub struct Declared {
     pub name: String,
     /// Its purpose.
     pub description: String,
+    /// The values that it can have, if not any text. A value with a tag is not checked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<String>,
     /// The default value, a template. Without a default the parameter is required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<String>,
@@ -279,6 +285,7 @@ const fn sources(name: Builtin) -> (&'static str, &'static str) {
         Builtin::Zoom => files!("zoom"),
         Builtin::IncidentIo => files!("incident-io"),
         Builtin::NewRelicEvent => files!("new-relic-event"),
+        Builtin::MattermostBot => files!("mattermost-bot"),
     }
 }
 
@@ -313,6 +320,8 @@ mod tests {
                 )
             });
             let parameters = Parameters::compile(values).unwrap_or_else(|wrong| panic!("{shown}: {wrong:?}"));
+            let remembered = metadata.thread.iter().flat_map(|thread| thread.remember.iter().flatten());
+            let parameters = parameters.with_remembered(remembered.map(|(name, _)| name.clone()).collect());
             Body::compile(&metadata.content_type, body, &parameters).unwrap_or_else(|e| panic!("{shown}.hbs: {e}"));
             if let Some(success) = &metadata.success {
                 Success::compile(success).unwrap_or_else(|e| panic!("{shown}, success: {e}"));
@@ -354,8 +363,14 @@ mod tests {
     fn every_parameter_is_used() {
         for name in Builtin::ALL {
             let BuiltinTemplate { metadata, body, .. } = builtin(name);
-            let sources: String =
-                metadata.path.iter().chain(metadata.headers.values()).map(String::as_str).chain([*body]).collect();
+            let update = metadata.thread.iter().flat_map(|thread| &thread.update);
+            let thread = metadata
+                .thread
+                .iter()
+                .flat_map(|thread| &thread.key)
+                .chain(update.flat_map(|update| update.path.iter().chain(&update.append)));
+            let sources = metadata.path.iter().chain(metadata.headers.values()).chain(thread);
+            let sources: String = sources.map(String::as_str).chain([*body]).collect();
             for Declared { name: parameter, default, .. } in &metadata.parameters {
                 assert!(sources.contains(&format!("parameters.{parameter}")), "{}: {parameter}", name.as_str());
                 let own = default.iter().all(|d| compile::compile(d, EscapeContext::Plain, &Parameters::default()).is_ok());

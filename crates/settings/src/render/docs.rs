@@ -1,5 +1,7 @@
 //! Tests that the tables of `docs/templates.md` and `docs/template-gallery.md` are correct. Each row is rendered.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::data::schema::{DataSchema, ROOT};
@@ -30,7 +32,8 @@ fn rows<const N: usize>(columns: [&str; N]) -> Vec<[String; N]> {
 }
 
 fn render(content_type: &str, source: &str) -> Result<String, RenderError> {
-    Body::compile(content_type, source, &Parameters::default())?.render(&Data::sample(TransitionType::Deployed).values())
+    let parameters = Parameters::default().with_remembered(BTreeSet::default());
+    Body::compile(content_type, source, &parameters)?.render(&Data::sample(TransitionType::Deployed).values())
 }
 
 fn leaves(shape: &DataSchema, path: &str, found: &mut Vec<String>) {

@@ -23,6 +23,7 @@ mod lang;
 mod properties;
 mod shared;
 mod source;
+mod thread;
 mod url;
 
 pub use body::Body;
@@ -38,6 +39,7 @@ pub use error::{Position, RenderError, join_messages};
 pub use header::HeaderTemplate;
 pub use lang::commits::{COMMIT_REMEDY, names_commit};
 pub use source::{SourceData, SourceTemplate};
+pub use thread::{PathTemplate, TextTemplate};
 pub use url::{UrlTemplate, origin_of};
 
 /// Maximum length of a template source in bytes.

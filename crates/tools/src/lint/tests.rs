@@ -45,6 +45,7 @@ fn full() -> Vec<Value> {
             "triggers": [{"type": "Deployed"}],
             "endpoint": {
                 "url": "https://example.com/in", "headers": {"X-Team": "a"}, "timeout": "15s", "connectTimeout": "5s",
+                "thread": {"remember": {"id": "body.id"}, "update": {"append": "/{{remembered.id}}"}, "maxAge": "1h"},
                 "auth": {"token": {"secretKeyRef": secret, "header": "X-Token"}},
                 "tls": {"caFrom": {"secretKeyRef": secret}},
             },

@@ -35,6 +35,13 @@ pub fn page(template: &BuiltinTemplate) -> Result<String, PreviewError> {
             lines(success),
         );
     }
+    if let Some(thread) = &metadata.thread {
+        let thread = super::starter::thread(thread);
+        let _ = write!(
+            page,
+            "\n## Messages that continue\n\nThe parameter `mode` selects whether deliveries continue a message. These are the defaults of `endpoint.thread`. See [Threads](../threads.md).\n\n```yaml\n{thread}```\n",
+        );
+    }
     if !metadata.limits.is_empty() {
         let _ = write!(page, "\n## Limits\n\n{}", limits(&metadata.limits));
     }

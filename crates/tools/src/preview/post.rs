@@ -47,6 +47,7 @@ pub async fn post(preview: &Preview, url: &Url) -> Result<Posted, PreviewError> 
             until: since_boot() + TIMEOUT,
             connect_timeout: TIMEOUT,
             success: preview.success.clone(),
+            thread: None,
             hidden: Hidden::default(),
             withhold_answer: false,
             is_test: false,

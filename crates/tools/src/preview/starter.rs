@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use relaybook_api::notification::Method;
+use relaybook_api::notification::{Method, Thread};
 use relaybook_api::{GROUP, TransitionType};
 use relaybook_settings::render::{BuiltinTemplate, CredentialsKind, Declared};
 
@@ -53,6 +53,11 @@ pub fn starter(template: &BuiltinTemplate) -> String {
     if let Some(success) = &metadata.success {
         let _ = writeln!(yaml, "    success: {}", scalar(success));
     }
+    if let Some(thread) = &metadata.thread {
+        for line in self::thread(thread).lines() {
+            let _ = writeln!(yaml, "    {line}");
+        }
+    }
     let _ = writeln!(yaml, "  template:\n    inline:\n      contentType: {}", scalar(&metadata.content_type));
     let chomp = if template.body.ends_with('\n') { "|" } else { "|-" };
     let _ = writeln!(yaml, "      body: {chomp}");
@@ -61,6 +66,27 @@ pub fn starter(template: &BuiltinTemplate) -> String {
     }
     let all: Vec<_> = metadata.parameters.iter().map(|p| (p, starting_value(p))).collect();
     yaml.push_str(&parameters(&all));
+    yaml
+}
+
+/// Returns `endpoint.thread` as YAML.
+pub(super) fn thread(thread: &Thread) -> String {
+    let mut yaml = "thread:\n".to_owned();
+    if let Some(key) = &thread.key {
+        let _ = writeln!(yaml, "  key: {}", scalar(key));
+    }
+    let remember: Vec<_> =
+        thread.remember.iter().flatten().map(|(name, value)| format!("{name}: {}", scalar(value))).collect();
+    let update = thread.update.clone().unwrap_or_default();
+    let _ = writeln!(yaml, "  remember: {{{}}}", remember.join(", "));
+    if thread.update.is_some() {
+        yaml.push_str("  update:\n");
+    }
+    let method = update.method.map(|method| method.as_str().to_owned());
+    let fields = [("method", method), ("path", update.path), ("append", update.append), ("lost", update.lost)];
+    for (name, value) in fields.into_iter().filter_map(|(name, value)| Some((name, value?))) {
+        let _ = writeln!(yaml, "    {name}: {}", scalar(&value));
+    }
     yaml
 }
 

@@ -187,6 +187,7 @@ fn tried(before: &DeliveryStatus, attempt: &Attempt) -> DeliveryStatus {
         response,
         superseded: before.superseded,
         redelivered: before.redelivered.clone(),
+        thread: before.thread.clone(),
     }
 }
 
@@ -222,7 +223,7 @@ mod tests {
             body: "nope".into(),
             rotated: false,
         };
-        Attempt { started: time(1), duration: Duration::from_millis(12), result }
+        Attempt { started: time(1), duration: Duration::from_millis(12), result, learned: None }
     }
 
     fn decide(status: u16, now: u64) -> (DeliveryStatus, Then) {

@@ -10,10 +10,19 @@ use crate::outbox::engine::state::fair_queue::AttemptOutcome;
 use crate::outbox::lane::{After, redeliver};
 use crate::outbox::record::Record;
 use crate::outbox::send_gate::index::Gone;
-use relaybook_api::delivery::Reason;
+use relaybook_api::delivery::{MessageThread, Reason};
 use relaybook_api::{DeliveryStatus, Outcome};
 use relaybook_egress::{Attempt, AttemptResult, RequestError};
 use relaybook_settings::config::Retry;
+
+/// The end of an attempt.
+#[derive(Clone, Debug)]
+pub(crate) struct Attempted {
+    /// The request and its result.
+    pub(crate) attempt: Attempt,
+    /// The message that later deliveries can continue, if this one was delivered.
+    pub(crate) thread: Option<MessageThread>,
+}
 
 /// The decision about a delivery. It still has to be written.
 #[derive(Clone, Debug)]
@@ -93,14 +102,14 @@ impl Decided {
     /// Decides what the end of an attempt means for the delivery, and what it shows about the receiver. `chance`: random, in 0..1.
     pub(crate) fn attempted(
         mut record: Record,
-        attempt: &Result<Attempt, RequestError>,
+        attempt: &Result<Attempted, RequestError>,
         retry: &Retry,
         failures: u32,
         chance: f64,
         now: Now,
     ) -> (Self, AttemptOutcome) {
-        let attempt = match attempt {
-            Ok(attempt) => attempt,
+        let Attempted { attempt, thread } = match attempt {
+            Ok(attempted) => attempted,
             Err(error) => {
                 let (reason, message) = (error.reason(), error.to_string());
                 let decided = match error.outcome() {
@@ -116,7 +125,10 @@ impl Decided {
         let before = record.not_found;
         record.not_found = if attempt.result.counts_as() == Some(404) { before.saturating_add(1) } else { 0 };
         let at = At { now: now.wall, chance };
-        let decision = decide::attempted(&record.status, attempt, before, retry, record.age.at(now.boot), failures, at);
+        let mut decision = decide::attempted(&record.status, attempt, before, retry, record.age.at(now.boot), failures, at);
+        if decision.0.outcome == Some(Outcome::Delivered) {
+            decision.0.thread.clone_from(thread);
+        }
         let decided = Self::new(record, decision, now);
         let attempt_outcome = attempt_outcome(&attempt.result, decided.after, now.mono);
         (decided, attempt_outcome)

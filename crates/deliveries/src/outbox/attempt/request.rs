@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
+use crate::outbox::lane::thread::hash;
 use crate::outbox::record::{Record, webhook_id};
 use crate::outbox::send_gate::index::PipelineFacts;
+use relaybook_api::delivery::MessageThread;
 use relaybook_api::values::permalink::PageUrl;
-use relaybook_egress::{Outgoing, RequestError, compose};
-use relaybook_settings::config::Sending;
+use relaybook_egress::{LaterRequest, Outgoing, RequestError, ThreadRequest, compose};
+use relaybook_settings::config::{RenderedLater, Sending, Thread};
 use relaybook_settings::render::Data;
 
 /// What a request is rendered with, besides its record.
@@ -21,15 +23,55 @@ pub struct Around<'a> {
     pub page: Option<&'a PageUrl>,
 }
 
-/// Renders URL, headers and body. `until`: when the attempt must end, by [`relaybook_api::since_boot`].
-pub fn build(record: &Record, sending: &Sending, around: Around<'_>, until: Duration) -> Result<Outgoing, RequestError> {
+/// A request, and the message that it is a part of.
+pub struct Built {
+    /// The request.
+    pub outgoing: Outgoing,
+    /// The hash of the key of the message. `None`: no later delivery continues it.
+    pub key: Option<String>,
+}
+
+/// Renders URL, headers and body. `message`: the one that the delivery continues if it has the same key. `until`: when the attempt must end, by
+/// [`relaybook_api::since_boot`].
+pub fn build(
+    record: &Record,
+    sending: &Sending,
+    around: Around<'_>,
+    message: Option<&MessageThread>,
+    until: Duration,
+) -> Result<Built, RequestError> {
     let spec = &record.spec;
     let id = webhook_id(spec);
     let superseded = record.status.superseded;
     let Around { facts, cluster, page } = around;
     let data = Data::new(&id, spec, &facts.labels, &facts.annotations, &facts.namespace).with_context(spec, cluster);
     let data = Data { superseded, ..data.with_links(page, &record.id.namespace, &record.id.name) };
-    compose(sending, sending.render(&data)?, &record.id.namespace, id, until)
+    let mut outgoing = compose(sending, sending.render(&data)?, &record.id.namespace, id, until)?;
+    let key = match &sending.thread {
+        Some(thread) => sending.thread_key(&data)?.map(|key| hash(&spec.notification_uid, &key, &thread.remember)),
+        None => None,
+    };
+    if let (Some(thread), Some(key)) = (&sending.thread, &key) {
+        let message = message.filter(|message| message.key == *key && thread.is_complete(&message.values));
+        let later = message.map(|message| later(sending, thread, &data, message, &mut outgoing)).transpose()?;
+        outgoing.thread = Some(ThreadRequest { remember: thread.remember.clone(), later });
+    }
+    Ok(Built { outgoing, key })
+}
+
+/// Renders what differs in the request that continues a message.
+fn later(
+    sending: &Sending,
+    thread: &Thread,
+    data: &Data,
+    message: &MessageThread,
+    outgoing: &mut Outgoing,
+) -> Result<LaterRequest, RequestError> {
+    let RenderedLater { method, path, body, credentials } = sending.render_later(data, &message.values)?;
+    for value in &credentials {
+        outgoing.hidden.add(value);
+    }
+    Ok(LaterRequest { origin: message.origin.clone(), method, path, body: body.into(), lost: thread.lost.clone() })
 }
 
 #[cfg(test)]
@@ -55,7 +97,7 @@ mod tests {
         let sending = resolve(&notification, &Given::nothing()).sending.unwrap();
         let facts = PipelineFacts::default();
         let around = Around { facts: &facts, cluster: "in-cluster", page: None };
-        build(&record, &sending, around, Duration::MAX)
+        Ok(build(&record, &sending, around, None, Duration::MAX)?.outgoing)
     }
 
     #[test]
@@ -87,7 +129,7 @@ mod tests {
             change(&mut sending);
             let facts = PipelineFacts::default();
             let around = Around { facts: &facts, cluster: "in-cluster", page: None };
-            build(&record(7), &sending, around, Duration::MAX).unwrap().withhold_answer
+            build(&record(7), &sending, around, None, Duration::MAX).unwrap().outgoing.withhold_answer
         };
         assert!(!withheld(&|_| {}));
         for (namespace, expected) in [("team-a", false), ("relaybook-system", true)] {

@@ -10,15 +10,18 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::parts::Parts;
-use crate::outbox::attempt::request::{Around, build};
+use crate::outbox::attempt::decided::Attempted;
+use crate::outbox::attempt::request::{Around, Built, build};
 use crate::outbox::engine::effect::{Done, Task};
 use crate::outbox::engine::writes::{Answered, Call, Limit, Write};
+use crate::outbox::lane::thread;
 use crate::outbox::record::{Record, name};
 use crate::outbox::send_gate::index::{Gone, PipelineFacts};
 use crate::outbox::send_gate::live_check;
 use crate::outbox::store::journal::JournalError;
 use crate::outbox::trace;
 use relaybook_api::DeliverySpec;
+use relaybook_api::delivery::MessageThread;
 use relaybook_egress::{Attempt, AttemptResult, Outgoing, RequestError};
 use relaybook_runtime::call::CallError;
 use relaybook_runtime::tenure::{Tenure, Unowned};
@@ -28,8 +31,8 @@ use relaybook_telemetry::chain;
 /// Does the work of a task. Each future is as large as its own kind of work: thousands of writes can wait.
 pub(super) fn run(parts: Parts, task: Task) -> BoxFuture<'static, Done> {
     match task {
-        Task::Attempt { turn, record, notification, facts, until } => Box::pin(async move {
-            let attempt = Box::new(attempt(&parts, &record, &notification, &facts, until).await);
+        Task::Attempt { turn, record, notification, facts, message, until } => Box::pin(async move {
+            let attempt = Box::new(attempt(&parts, &record, &notification, &facts, message.as_deref(), until).await);
             Done::Attempted { turn, retry: notification.delivery.retry, attempt }
         }),
         Task::Write(write) => {
@@ -69,11 +72,12 @@ async fn attempt(
     record: &Record,
     notification: &EffectiveNotification,
     facts: &PipelineFacts,
+    message: Option<&MessageThread>,
     until: Duration,
-) -> Result<Attempt, RequestError> {
+) -> Result<Attempted, RequestError> {
     let sending = notification.sending.as_ref().map_err(|problem| RequestError::Render(problem.clone()))?;
     let around = Around { facts, cluster: &parts.cluster_name, page: parts.page_url.as_ref() };
-    let mut outgoing = build(record, sending, around, until)?;
+    let Built { mut outgoing, key } = build(record, sending, around, message, until)?;
     #[cfg(feature = "broken")]
     broken::write_first(parts, record).await;
     let call = trace::Call::begin(&parts.tracer, record, &outgoing, fastrand::u64(..));
@@ -83,7 +87,10 @@ async fn attempt(
     if let Some(span) = call.and_then(|call| call.end(&attempt)) {
         parts.tracer.take(span);
     }
-    Ok(attempt)
+    let thread = sending.thread.as_ref().zip(key).zip(attempt.learned.as_ref()).and_then(|((settings, key), learned)| {
+        thread::after(message, &key, learned, settings, record.spec.type_, attempt.started)
+    });
+    Ok(Attempted { attempt, thread })
 }
 
 /// Makes the request on separate threads. Otherwise a receiver with an endless response would occupy the threads that renew the Lease. If

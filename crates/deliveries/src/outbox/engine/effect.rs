@@ -12,15 +12,17 @@ use super::gauges::Gauges;
 use super::state::admission::Foreign;
 use super::state::fair_queue::Turn;
 use super::writes::{Answered, Write};
+use crate::outbox::attempt::decided::Attempted;
 use crate::outbox::record::{LaneKey, Record};
 use crate::outbox::send_gate::index::{Gone, Known, PipelineFacts};
 use crate::outbox::store::delivery_index::DeliveryIndex;
 use crate::outbox::store::journal::{Event, Health};
 use crate::outbox::test_delivery::TestsKept;
 use crate::outbox::{Answer, Command};
+use relaybook_api::delivery::MessageThread;
 use relaybook_api::{DeliverySpec, ObjectName, Outcome, Time};
 use relaybook_core::leader::bucket::{Bucket, Buckets};
-use relaybook_egress::{Attempt, Destination, Receivers, RequestError};
+use relaybook_egress::{Destination, Receivers, RequestError};
 use relaybook_runtime::leader::LeaseView;
 use relaybook_settings::config::{self, EffectiveNotification, Retry, Sending};
 
@@ -102,7 +104,7 @@ pub(crate) enum Input {
 /// The result of a task.
 pub(crate) enum Done {
     /// An attempt has ended, or its request could not be built. Its worker is free. `retry`: the settings with which it was made.
-    Attempted { turn: Turn, retry: Retry, attempt: Box<Result<Attempt, RequestError>> },
+    Attempted { turn: Turn, retry: Retry, attempt: Box<Result<Attempted, RequestError>> },
     /// The call of a write has ended.
     Answered(Box<Write>, Answered),
     /// A live read has shown whether what the delivery in progress of a lane needs is gone. `None`: it has failed.
@@ -143,6 +145,8 @@ pub(crate) enum Task {
         record: Box<Record>,
         notification: Arc<EffectiveNotification>,
         facts: Arc<PipelineFacts>,
+        /// The message that the delivery continues, if its key is that of the message.
+        message: Option<Arc<MessageThread>>,
         until: Duration,
     },
     /// Make the next call of a write.

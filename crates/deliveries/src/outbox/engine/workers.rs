@@ -14,7 +14,7 @@ use super::state::head::{About, Decision, decide};
 use super::state::lanes::Slot;
 use super::state::rate::Permit;
 use super::writes::{Answered, Kind, Limit, Next, Write};
-use crate::outbox::attempt::decided::{Decided, Worked};
+use crate::outbox::attempt::decided::{Attempted, Decided, Worked};
 use crate::outbox::audit_log::trouble;
 use crate::outbox::lane::{After, Due, Place};
 use crate::outbox::record::{LaneKey, Record};
@@ -22,7 +22,7 @@ use crate::outbox::send_gate::index::{Gone, SendDecision};
 use crate::outbox::store::journal;
 use relaybook_api::delivery::Reason;
 use relaybook_api::{DeliveryStatus, ObjectName, Outcome};
-use relaybook_egress::{Attempt, RequestError};
+use relaybook_egress::RequestError;
 use relaybook_settings::config::{Rate, Retry};
 
 /// Pause after a check for a deleted object that found the object, or that failed. The watches catch up in this time.
@@ -262,7 +262,9 @@ impl Engine {
         let slot = self.lanes.get_mut(&key)?;
         (slot.marked, slot.resumed) = (false, None);
         let record = Box::new(slot.lane.take(now.mono).cloned()?);
-        self.start(Task::Attempt { turn, record, notification, facts: pipeline, until });
+        let has_thread = notification.sending.as_ref().is_ok_and(|sending| sending.thread.is_some());
+        let message = if has_thread { facts.delivery_index.message(&record, now.wall) } else { None };
+        self.start(Task::Attempt { turn, record, notification, facts: pipeline, message, until });
         None
     }
 
@@ -272,7 +274,7 @@ impl Engine {
         &mut self,
         turn: &Turn,
         retry: &Retry,
-        attempt: &Result<Attempt, RequestError>,
+        attempt: &Result<Attempted, RequestError>,
         facts: &Facts<'_>,
         now: Now,
     ) {

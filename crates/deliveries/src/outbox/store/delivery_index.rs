@@ -13,10 +13,11 @@ use std::sync::Arc;
 use super::figures::{Figures, Topic, Trouble};
 use super::retention_index::{Overdue, Rules};
 use crate::outbox::lane::Place;
+use crate::outbox::lane::thread::is_open;
 use crate::outbox::record::{LaneKey, Record};
 use crate::outbox::work_queue::WorkQueue;
 use book::{Book, Entry};
-use relaybook_api::delivery::PipelineRef;
+use relaybook_api::delivery::{MessageThread, PipelineRef};
 use relaybook_api::{ObjectName, Outcome, Time, version};
 use relaybook_telemetry::metrics::Share;
 
@@ -222,6 +223,19 @@ impl DeliveryIndex {
     #[must_use]
     pub fn replaced(&self, record: &Record, after: Option<Place>) -> i64 {
         self.book.lock().kept.replaced(record, after)
+    }
+
+    /// Returns the message of the newest delivered delivery about the same. This delivery continues it, if its key and its receiver are those of the
+    /// message. A redelivery is a message of its own: it is outside of the order, so its text could replace a newer one.
+    #[must_use]
+    pub fn message(&self, record: &Record, now: Time) -> Option<Arc<MessageThread>> {
+        if record.again {
+            return None;
+        }
+        let book = self.book.lock();
+        let (id, thread) = book.kept.message(record).filter(|(_, thread)| is_open(thread, now))?;
+        // Another client may have written its values.
+        book.entries.get(id).filter(|entry| !entry.is_doubtful).map(|_| Arc::clone(thread))
     }
 
     /// Returns how many settled deliveries are kept.

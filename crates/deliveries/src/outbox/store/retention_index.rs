@@ -2,11 +2,13 @@
 //!
 //! Settled deliveries are the audit trail, so only retention rules and the cap delete them. Of each lane, the newest are kept, and parked
 //! ones in addition. Deliveries beyond the maximum age are deleted. A delivery whose change can be recorded again is kept in any case; the
-//! persisted cursor shows whether it can. A delivery for which a user has requested a redelivery is also kept, and so is a superseded one
-//! whose count is still needed.
+//! persisted cursor shows whether it can. A delivery for which a user has requested a redelivery is also kept. So are a superseded one whose
+//! count is still needed, and one whose message the next delivery continues.
 //!
 //! The cost of a sweep depends on what has changed or is due, not on the number of kept deliveries. Lanes are indexed by the time at which
 //! a rule may next apply to one of their rows. Rows are indexed by age, for the cap.
+
+mod messages;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -16,8 +18,9 @@ use std::time::Duration;
 
 use crate::outbox::lane::Place;
 use crate::outbox::lane::redeliver::wanted;
-use crate::outbox::record::{LaneKey, Record, SupersedeKey};
+use crate::outbox::record::{LaneKey, Record};
 use crate::outbox::send_gate::facts::PersistedCursor;
+use relaybook_api::delivery::MessageThread;
 use relaybook_api::{ObjectName, Outcome, Time, version};
 use relaybook_settings::config::Retain;
 use relaybook_telemetry::metrics::Removal;
@@ -47,6 +50,8 @@ struct Rows {
     due: Time,
     /// Number of pending deliveries of this lane.
     pending: usize,
+    /// By what they are about: the deliveries whose message the next delivery continues.
+    open: BTreeMap<u64, Place>,
 }
 
 /// One settled delivery.
@@ -57,8 +62,12 @@ struct Row {
     outcome: Outcome,
     settled: Time,
     superseded: i64,
-    /// A hash of the supersede key. It is precise enough for counting.
-    supersede_key: u64,
+    /// A hash of what the delivery is about. It is precise enough.
+    about: u64,
+    /// The message that the next delivery continues. Only the newest delivery about something has one.
+    message: Option<Arc<MessageThread>>,
+    /// Whether a message of an earlier delivery ends with it: it was delivered once.
+    ends_earlier: bool,
     /// Whether a user has requested its redelivery.
     asked: bool,
 }
@@ -109,10 +118,10 @@ pub struct Overdue {
     pub checked: usize,
 }
 
-/// Returns the hash of a supersede key. Deliveries without a key are never superseded, so it does not matter that they share a hash.
-fn supersede_key(supersede_key: Option<SupersedeKey<'_>>) -> u64 {
+/// Returns the hash of what a delivery is about.
+fn about(record: &Record) -> u64 {
     let mut hasher = DefaultHasher::new();
-    supersede_key.hash(&mut hasher);
+    record.about().hash(&mut hasher);
     hasher.finish()
 }
 
@@ -132,20 +141,30 @@ impl RetentionIndex {
         self.dirty(lane);
         let rows = self.lanes.entry(Arc::clone(lane)).or_default();
         let status = &record.status;
+        let place = Place::from(&*record.spec);
         let Some(outcome) = status.outcome else {
             rows.pending += 1;
+            if record.again {
+                rows.end_message(about(record), place);
+            }
             return;
         };
+        let ends_earlier = outcome == Outcome::Delivered || status.thread.is_some();
+        let message = status.thread.as_ref().filter(|thread| outcome == Outcome::Delivered && !thread.closed);
+        if ends_earlier {
+            rows.end_message(about(record), place);
+        }
         let row = Row {
             id: record.id.clone(),
             version: version(Some(&record.version)),
             outcome,
             settled: status.settled_time.unwrap_or(record.recorded),
             superseded: status.superseded,
-            supersede_key: supersede_key(record.supersede_key()),
+            about: about(record),
+            message: message.filter(|_| rows.begin_message(about(record), place)).map(|thread| Arc::new(thread.clone())),
+            ends_earlier,
             asked: wanted(record).is_some(),
         };
-        let place = Place::from(&*record.spec);
         self.old.insert(row.by_age(lane, place));
         match rows.settled.insert(place, row) {
             None => self.count += 1,
@@ -181,6 +200,7 @@ impl RetentionIndex {
             rows.pending = rows.pending.saturating_sub(1);
         } else {
             gone = rows.settled.remove(&place);
+            rows.open.retain(|_, of| *of != place);
         }
         let is_empty = rows.settled.is_empty() && rows.pending == 0;
         if let Some(row) = gone {
@@ -208,13 +228,14 @@ impl RetentionIndex {
     /// superseded later, because it was in flight at that time. Such a delivery is added.
     #[must_use]
     pub fn replaced(&self, record: &Record, after: Option<Place>) -> i64 {
-        let Some(key) = record.supersede_key() else { return 0 };
-        let supersede_key = supersede_key(Some(key));
+        if record.supersede_key().is_none() {
+            return 0;
+        }
+        let about = about(record);
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let to = Bound::Excluded(Place::from(&*record.spec));
         let Some(rows) = self.lanes.get(&record.home()) else { return 0 };
-        let before =
-            rows.settled.range((from, to)).rev().map(|(_, row)| row).filter(|row| row.supersede_key == supersede_key);
+        let before = rows.settled.range((from, to)).rev().map(|(_, row)| row).filter(|row| row.about == about);
         let superseded = before.take_while(|row| row.outcome == Outcome::Superseded);
         let mut told = None;
         superseded.fold(0i64, |count, row| {
@@ -311,12 +332,17 @@ impl Rows {
         let mut themes = HashSet::new();
         let mut next = after(now, AGAIN);
         for (place, row) in self.settled.iter().rev() {
-            let last = themes.insert(row.supersede_key);
+            let last = themes.insert(row.about);
             let parked = row.outcome == Outcome::Parked;
             newer += usize::from(!parked);
             // A pending delivery replaces it, and its count is still needed for that.
             let counts = last && row.outcome == Outcome::Superseded && self.pending > 0;
             if counts || row.asked {
+                continue;
+            }
+            // The next delivery continues its message.
+            if let Some(end) = row.message_end().filter(|end| now < *end) {
+                next = next.min(end);
                 continue;
             }
             let many = !parked && newer > rules.retain.per_lane;
@@ -562,12 +588,13 @@ mod tests {
         for (key, rows) in &kept.lanes {
             let (rules, mut newer, mut themes) = (rules(key), 0, HashSet::new());
             for (place, row) in rows.settled.iter().rev() {
-                let last = themes.insert(row.supersede_key);
+                let last = themes.insert(row.about);
+                let continues = row.message_end().is_some_and(|end| now < end);
                 let parked = row.outcome == Outcome::Parked;
                 newer += usize::from(!parked);
                 let counts = last && row.outcome == Outcome::Superseded && rows.pending > 0;
                 let age = Duration::try_from(now.duration_since(row.settled)).unwrap_or_default();
-                if counts || row.asked || !rules.cursor.is_beyond(place.serial()) || age < GRACE {
+                if counts || continues || row.asked || !rules.cursor.is_beyond(place.serial()) || age < GRACE {
                     continue;
                 }
                 let reason = match () {
@@ -594,6 +621,77 @@ mod tests {
         goes.extend(old.into_iter().take(left).map(|(_, id)| (id, Removal::Cap)));
         goes.sort_unstable_by_key(|(id, _)| id.clone());
         (goes, count)
+    }
+
+    fn thread(end: i64) -> MessageThread {
+        MessageThread {
+            key: "k".to_owned(),
+            origin: "o".to_owned(),
+            expiration_time: at(end),
+            closed: false,
+            values: [("id".to_owned(), end.to_string())].into(),
+        }
+    }
+
+    #[test]
+    fn the_newest_delivered_delivery_about_a_subject_has_the_message() {
+        let with = |serial, outcome, end| {
+            let mut record = settled(serial, outcome, 100);
+            record.status.thread = Some(thread(end)).filter(|_| end > 0);
+            record
+        };
+        let closed = |serial, outcome| {
+            let mut record = with(serial, outcome, 900);
+            record.status.thread.as_mut().unwrap().closed = true;
+            record
+        };
+        let reopened = |serial| {
+            let mut record = closed(serial, Outcome::Delivered);
+            (record.status.outcome, record.again) = (None, true);
+            record
+        };
+        let about_drift = |mut record: Record| {
+            Arc::make_mut(&mut record.spec).type_ = relaybook_api::TransitionType::Drifted;
+            record
+        };
+        let (sent, parked) = (Outcome::Delivered, Outcome::Parked);
+        for (what, all, expected) in [
+            ("none", vec![], None),
+            ("the newest one", vec![with(1, sent, 901), with(2, sent, 902)], Some("902")),
+            ("one that was not sent does not count", vec![with(1, sent, 901), with(2, parked, 0)], Some("901")),
+            ("the newest one was a message of its own", vec![with(1, sent, 901), with(2, sent, 0)], None),
+            ("the newest one has ended the message", vec![with(1, sent, 901), closed(2, sent)], None),
+            ("and was then redelivered in vain", vec![with(1, sent, 901), closed(2, parked)], None),
+            ("a later one was sent before", vec![with(1, sent, 901), with(9, sent, 909)], None),
+            ("and was a message of its own", vec![with(1, sent, 901), with(9, sent, 0)], None),
+            ("another family", vec![with(1, sent, 901), about_drift(with(2, sent, 902))], Some("901")),
+        ] {
+            let backwards = all.iter().rev().cloned().collect::<Vec<_>>();
+            for all in [all, backwards] {
+                let kept = kept(&all);
+                let found = kept.message(&record(5)).map(|(_, thread)| thread.values["id"].as_str());
+                assert_eq!(found, expected, "{what}");
+            }
+        }
+        let waits = kept(&[with(1, sent, 901), reopened(2)]);
+        assert_eq!(waits.message(&record(5)), None, "the one that has ended the message is sent again");
+        let mut deleted = kept(&[with(1, sent, 901), with(2, sent, 902)]);
+        let lane = deleted.lane(record(2).home());
+        deleted.take(&lane, Place::from(&*record(2).spec), Some(sent));
+        assert_eq!(deleted.message(&record(5)), None, "the newest one was deleted");
+    }
+
+    #[test]
+    fn a_delivery_is_kept_while_its_message_can_be_continued() {
+        let mut records: Vec<_> = (1..=4).map(|serial| settled(serial, Outcome::Delivered, 100)).collect();
+        records[0].status.thread = Some(thread(900));
+        let mut none = kept(&records);
+        assert_eq!(goes(&mut none, Persisted::Gone, 99, 200), [(1, Removal::PerLane), (2, Removal::PerLane)]);
+        // Only the newest one that was delivered has a message.
+        records[1..].iter_mut().for_each(|record| record.status.outcome = Some(Outcome::Canceled));
+        let mut open = kept(&records);
+        assert_eq!(goes(&mut open, Persisted::Gone, 0, 899).iter().filter(|(serial, _)| *serial == 1).count(), 0);
+        assert_eq!(goes(&mut open, Persisted::Gone, 99, 900), [(1, Removal::PerLane), (2, Removal::PerLane)]);
     }
 
     proptest! {
@@ -624,6 +722,7 @@ mod tests {
                     }
                     _ => {
                         new.asked = (what == 3 && serial % 2 == 0).then(|| "1".to_owned());
+                        new.status.thread = (what == 0 && serial % 3 == 0).then(|| thread(now + 30 * serial));
                         let key = kept.lane(new.home());
                         kept.put(&key, &new);
                         there.insert((lane, serial), outcome);

@@ -1,24 +1,24 @@
 //! How a delivery becomes a request: URL, method, headers, body, and credentials by reference.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::str::FromStr as _;
 use std::time::Duration;
 
 use http::HeaderName;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
-use url::Url;
 
 use super::defaults::{CONNECT_TIMEOUT, TIMEOUT, URL, duration};
 use super::given::{Given, Places};
 use super::marking::{Marking, Reads, marking};
+use super::rendered::try_samples;
 use super::template::{self, Chosen, choose};
+use super::thread::{Thread, remembered, thread};
 use super::trust::is_secret;
 use crate::answer::Success;
 use crate::config::layers::escape;
 use crate::config::problem::Problem;
-use crate::render::{Body, Data, HeaderTemplate, Parameters, RenderError, UrlTemplate, Values};
+use crate::render::{Body, HeaderTemplate, Parameters, UrlTemplate};
 use relaybook_api::notification as spec;
 use relaybook_api::notification::Method;
 use relaybook_api::notification::credentials::{AuthRef, Authorities, Needed, SecretKey, TlsRef};
@@ -46,6 +46,8 @@ pub struct Sending {
     pub connect_timeout: Duration,
     /// What an answer means. `None`: its status decides.
     pub success: Option<Success>,
+    /// How deliveries continue a message. `None`: each delivery is a message of its own.
+    pub thread: Option<Thread>,
     /// The template of the body.
     pub body: Body,
     /// The parameters that the templates can use.
@@ -63,36 +65,6 @@ pub struct Sending {
     pub url_field: String,
     /// The field that contains the template of the body, for messages.
     pub body_field: String,
-}
-
-/// The rendered request for a transition, without credentials by reference.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Rendered {
-    /// The address of the request.
-    pub address: Address,
-    /// Headers in order, without `content-type`.
-    pub headers: Vec<(HeaderName, String)>,
-    /// The rendered body.
-    pub body: String,
-    /// The values of used parameters whose names suggest credentials.
-    pub credentials: Vec<String>,
-}
-
-/// Prints only header names, because the URL and the header values can contain secrets.
-impl fmt::Debug for Rendered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<_> = self.headers.iter().map(|(name, _)| name).collect();
-        f.debug_struct("Rendered").field("headers", &names).finish_non_exhaustive()
-    }
-}
-
-/// Where one request goes.
-#[derive(Clone, PartialEq, Eq)]
-pub enum Address {
-    /// This URL.
-    Url(Url),
-    /// The URL that is the value of this key.
-    Secret(SecretKey),
 }
 
 /// Where requests go.
@@ -138,26 +110,6 @@ impl Sending {
             Destination::Url(url) => url.origin().to_owned(),
             Destination::Secret(key) => format!("secret:{}/{}/{}", key.namespace, key.name, key.key),
         }
-    }
-
-    /// Renders all templates for one transition. The error names the field.
-    pub fn render(&self, data: &Data) -> Result<Rendered, Problem> {
-        let values = Values::new(data, &self.parameters).map_err(|e| Problem::template(&self.body_field, &e))?;
-        let address = match &self.destination {
-            Destination::Url(url) => Address::Url(url.render(&values).map_err(|e| Problem::url(&self.url_field, &e))?),
-            Destination::Secret(key) => Address::Secret(key.clone()),
-        };
-        let header = |template: &HeaderTemplate| {
-            let problem = |e: RenderError| Problem::template(header_field(template.name()), &e);
-            let value = template.render(&values).map_err(problem)?;
-            let name = HeaderName::try_from(template.name()).map_err(|_| problem(RenderError::HeaderName))?;
-            Ok((name, value))
-        };
-        let headers = self.headers.iter().map(header).collect::<Result<_, Problem>>()?;
-        let body = self.body.render(&values).map_err(|e| Problem::template(&self.body_field, &e))?;
-        let parameters = values.rendered_parameters();
-        let credentials = parameters.filter(|(name, _)| is_secret(name)).map(|(_, value)| value.to_owned()).collect();
-        Ok(Rendered { address, headers, body, credentials })
     }
 }
 
@@ -216,7 +168,8 @@ fn compile(
     places: &Places<'_>,
     given: &Given<'_>,
 ) -> Result<Sending, Problem> {
-    let body = Body::compile(&chosen.content_type, &chosen.body, &places.seen_at(chosen.at, &parameters))
+    let with_remembered = parameters.clone().with_remembered(remembered(endpoint, chosen));
+    let body = Body::compile(&chosen.content_type, &chosen.body, &places.seen_at(chosen.at, &with_remembered))
         .map_err(|e| Problem::template(&chosen.field, &e));
     let destination = destination(endpoint, chosen, &parameters, places, given.allow_http);
     let headers = headers(endpoint, chosen, &parameters, places);
@@ -250,6 +203,7 @@ fn compile(
         signing: endpoint.signing.as_ref().map(|s| secret_name(&s.secret_ref.name, places.of("/endpoint/signing"))),
         timeout: duration("spec.endpoint.timeout", endpoint.timeout.as_deref(), TIMEOUT)?,
         success: chosen.success(endpoint)?,
+        thread: thread(endpoint, chosen, &with_remembered, places)?,
         connect_timeout: duration("spec.endpoint.connectTimeout", endpoint.connect_timeout.as_deref(), CONNECT_TIMEOUT)?,
         body,
         parameters,
@@ -314,7 +268,7 @@ fn headers(
     if problems.is_empty() { Ok(headers) } else { Err(Problem::several(problems)) }
 }
 
-fn header_field(name: &str) -> String {
+pub(crate) fn header_field(name: &str) -> String {
     format!("spec.endpoint.headers[{name}]")
 }
 
@@ -388,13 +342,4 @@ fn secret_key(reference: &SecretKeyRef, namespace: &str) -> SecretKey {
 fn wanted(spec: &NotificationSpec) -> Vec<TransitionType> {
     let Some(triggers) = &spec.triggers else { return TransitionType::ALL.to_vec() };
     TransitionType::ALL.into_iter().filter(|type_| triggers.iter().any(|t| t.type_ == *type_)).collect()
-}
-
-/// Renders everything with a sample of each wanted transition. So the condition `Ready` reports problems before the first send.
-fn try_samples(sending: &Sending, wanted: &[TransitionType]) -> Result<(), Problem> {
-    for data in wanted.iter().copied().map(Data::sample) {
-        let type_ = data.type_.as_str();
-        sending.render(&data).map_err(|problem| problem.tried(&format!("tried with a sample of {type_}")))?;
-    }
-    Ok(())
 }

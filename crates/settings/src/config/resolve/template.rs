@@ -12,7 +12,7 @@ use super::path::{Joined, join};
 use crate::answer::Success;
 use crate::config::problem::{Missing, Problem};
 use crate::render::{Declared, Metadata, Parameters, builtin};
-use relaybook_api::notification::{Builtin, Endpoint, Method, Template};
+use relaybook_api::notification::{Builtin, Endpoint, Method, Template, Thread};
 use relaybook_api::values::nearest::nearest;
 use relaybook_api::values::refs::ConfigMapKey;
 use relaybook_api::{Notification, NotificationSpec, TransitionType};
@@ -38,6 +38,8 @@ pub(crate) struct Chosen {
     pub(crate) token_scheme: Option<String>,
     /// What an answer means.
     pub(crate) success: Option<String>,
+    /// How deliveries continue a message.
+    pub(crate) thread: Option<Thread>,
     /// The metadata of a built-in template.
     pub(crate) metadata: Option<&'static Metadata>,
     /// Values by name. `None`: the parameter is declared, but it has no value and no default.
@@ -116,6 +118,7 @@ fn own(template: &Template, at: &'static str, field: &str, content_type: Option<
         token_header: None,
         token_scheme: None,
         success: None,
+        thread: None,
         parameters: parameters.map(|(name, value)| (name.clone(), Some(value.clone()))).collect(),
         metadata: None,
     }
@@ -127,6 +130,10 @@ fn from_builtin(name: Builtin, template: &Template) -> Result<Chosen, Problem> {
     let given = template.parameters.clone().unwrap_or_default();
     if let Some(unknown) = given.keys().find(|name| metadata.parameters.iter().all(|p| p.name != **name)) {
         return Err(unknown_parameter(name, unknown, &metadata.parameters));
+    }
+    if let Some((declared, value)) = metadata.parameters.iter().find_map(|p| Some((p, unfit(p, given.get(&p.name)?)?))) {
+        let message = format!("{value:?} is not one of its values: {}", declared.values.join(", "));
+        return Err(Problem::invalid(format!("spec.template.parameters.{}", declared.name), message));
     }
     let value = |p: &Declared| (p.name.clone(), given.get(&p.name).or(p.default.as_ref()).cloned());
     Ok(Chosen {
@@ -140,9 +147,16 @@ fn from_builtin(name: Builtin, template: &Template) -> Result<Chosen, Problem> {
         token_header: metadata.credentials.header.clone(),
         token_scheme: metadata.credentials.scheme.clone(),
         success: metadata.success.clone(),
+        thread: metadata.thread.clone(),
         parameters: metadata.parameters.iter().map(value).collect(),
         metadata: Some(metadata),
     })
+}
+
+/// Returns the value of a parameter that has only certain values, if it is not one of them.
+fn unfit<'v>(declared: &Declared, value: &'v String) -> Option<&'v String> {
+    let is_free = declared.values.is_empty() || value.contains("{{") || declared.values.contains(value);
+    (!is_free).then_some(value)
 }
 
 fn unknown_parameter(builtin: Builtin, unknown: &str, declared: &[Declared]) -> Problem {

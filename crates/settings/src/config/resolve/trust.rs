@@ -8,8 +8,9 @@
 //! `tls.insecureSkipVerify`). A layer can change the path, or set the same origin again, without harm. A reference is the same only if it
 //! resolves in the same namespace. A Secret of the team can have the same name as a Secret of the platform and contain another URL.
 //!
-//! `success` reads the answers to the credentials, and its result is visible. So a layer of another namespace cannot set it either.
-//! It can remove it, or choose a built-in template with a rule: such a rule tells only which class of error an answer is.
+//! `success`, and the expressions of `thread`, read the answers to the credentials, and their results are visible. So a layer of another
+//! namespace cannot set them either. It can remove them, or choose a built-in template, whose rules tell only which class of error an answer
+//! is, and the ID of the message.
 //!
 //! A parameter that a layer of another namespace set is hidden from the templates of more specific layers, unless `shareParameters` is set
 //! there. Otherwise a template could find out the value by comparisons.
@@ -20,8 +21,8 @@ use crate::config::layers::{Folded, Source, escape};
 use crate::config::problem::Problem;
 use crate::render::{Hidden, origin_of};
 
-/// A rule that reads answers to the credentials. It would tell its author about them.
-const SUCCESS: &str = "/endpoint/success";
+/// The expressions that read answers to the credentials. They would tell their author about them.
+const READERS: [&str; 3] = ["/endpoint/success", "/endpoint/thread/remember", "/endpoint/thread/update/lost"];
 const SHARES: &str = "/template/shareParameters";
 
 /// Where the credentials of a layer would go if there were no more specific layer.
@@ -106,10 +107,11 @@ impl ReceiverHistory {
         hidden.collect()
     }
 
-    /// Whether a more specific layer than this one, of another namespace, judges answers.
-    fn is_judged_elsewhere(&self, folded: &Folded, index: usize, then: &Receiver) -> bool {
-        let judge = folded.wrote_first(SUCCESS).filter(|judge| *judge > index).and_then(|judge| self.0.get(judge));
-        judge.is_some_and(|judge| judge.namespace != then.namespace)
+    /// Returns the expression about answers that a more specific layer than this one, of another namespace, sets.
+    fn read_elsewhere(&self, folded: &Folded, index: usize, then: &Receiver) -> Option<&'static str> {
+        let is_foreign =
+            |reader: usize| reader > index && self.0.get(reader).is_some_and(|reader| reader.namespace != then.namespace);
+        READERS.into_iter().find(|field| folded.within(field).any(is_foreign))
     }
 
     /// Checks that each credential goes only to the receiver that was set when its layer was merged.
@@ -124,8 +126,8 @@ impl ReceiverHistory {
                 "/endpoint/tls/insecureSkipVerify"
             } else if last.authorities != then.authorities {
                 "/endpoint/tls/caFrom"
-            } else if self.is_judged_elsewhere(folded, index, then) {
-                SUCCESS
+            } else if let Some(field) = self.read_elsewhere(folded, index, then) {
+                field
             } else {
                 continue;
             };

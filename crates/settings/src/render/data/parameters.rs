@@ -19,6 +19,9 @@ pub struct Parameters {
     /// What is hidden from templates of the namespace of the pipeline, and from those of its layer namespace.
     hidden: Option<Arc<[Hidden; 2]>>,
     visibility: Visibility,
+    /// The names of the values of earlier answers. They are no parameters, but are named in the same way. `None`: a template cannot use what a
+    /// thread adds to the data.
+    remembered: Option<Arc<BTreeSet<String>>>,
 }
 
 #[derive(Default)]
@@ -85,6 +88,23 @@ impl Parameters {
     #[must_use]
     pub fn with_hidden(self, hidden: [Hidden; 2]) -> Self {
         Self { hidden: Some(hidden).filter(|hidden| hidden.iter().any(|from| !from.is_empty())).map(Arc::new), ..self }
+    }
+
+    /// Returns these parameters for a template that can also use what a thread adds to the data. `names`: of the values of earlier answers.
+    #[must_use]
+    pub fn with_remembered(self, names: BTreeSet<String>) -> Self {
+        Self { remembered: Some(Arc::new(names)), ..self }
+    }
+
+    /// Returns these parameters for a template that cannot use what a thread adds to the data.
+    #[must_use]
+    pub(crate) fn without_thread(self) -> Self {
+        Self { remembered: None, ..self }
+    }
+
+    /// The names of the values of earlier answers, if a template can use what a thread adds to the data.
+    pub(crate) fn remembered(&self) -> Option<&BTreeSet<String>> {
+        self.remembered.as_deref()
     }
 
     /// Returns these parameters as a template with this visibility sees them.

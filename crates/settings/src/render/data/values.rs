@@ -1,9 +1,10 @@
 //! The values that the templates of one request read: the data of a transition, and the parameters of its notification.
 
 use std::cell::{Cell, OnceCell};
+use std::collections::BTreeMap;
 use std::fmt;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::parameters::Visibility;
 use crate::render::lang::eval::BUDGET;
@@ -16,6 +17,13 @@ const PIPELINE: &str = "pipeline";
 /// The field that the data contain only in a test.
 const TEST: &str = "test";
 
+/// The field that says whether a request continues a message. It is not a part of all data.
+const THREAD: &str = "thread";
+/// The field that contains the values of earlier answers. It is not a part of all data.
+const REMEMBERED: &str = "remembered";
+
+/// A remembered value that there is not yet.
+static NOTHING: Value = Value::String(String::new());
 /// The value of [`TEST`] that a template reads if it is no test.
 static NO_TEST: Value = Value::Bool(false);
 
@@ -28,6 +36,8 @@ const SOURCE_BUDGET: usize = BUDGET / 16;
 pub struct Values {
     data: Value,
     parameters: Parameters,
+    /// What a thread adds to the data.
+    thread: Value,
     /// For each parameter, the rendered value and whether it may change.
     rendered: Vec<OnceCell<(Value, bool)>>,
     /// The whole data, for templates that read all of it, for each visibility of parameters.
@@ -50,14 +60,21 @@ impl Values {
         let rendered = vec![OnceCell::new(); parameters.len()];
         let (is_rendering_parameter, budget, changeable) = (Cell::new(false), Cell::new(BUDGET), Cell::new(0));
         let (parameters, whole) = (parameters.clone(), [const { OnceCell::new() }; 3]);
-        Ok(Self { data, parameters, rendered, whole, is_rendering_parameter, budget, changeable })
+        Ok(Self { data, parameters, thread: of_thread(None), rendered, whole, is_rendering_parameter, budget, changeable })
+    }
+
+    /// Returns the same values for a request that continues a message. `values`: those of the earlier answers.
+    #[must_use]
+    pub fn continuing(self, values: &BTreeMap<String, String>) -> Self {
+        Self { thread: of_thread(Some(values)), ..self }
     }
 
     /// Prepares data that has no parameters, with another schema than that of [`Data`].
     pub(crate) fn of_source(data: Value) -> Self {
         let (is_rendering_parameter, budget, changeable) = (Cell::new(false), Cell::new(SOURCE_BUDGET), Cell::new(0));
         let (parameters, whole) = (Parameters::default(), [const { OnceCell::new() }; 3]);
-        Self { data, parameters, rendered: Vec::new(), whole, is_rendering_parameter, budget, changeable }
+        let thread = of_thread(None);
+        Self { data, parameters, thread, rendered: Vec::new(), whole, is_rendering_parameter, budget, changeable }
     }
 
     /// Returns the value at a path from the root, for a template with this visibility. Returns `None` for a missing label or annotation,
@@ -65,6 +82,8 @@ impl Values {
     pub(crate) fn get(&self, path: &[String], visibility: Visibility) -> Result<Option<&Value>, RenderError> {
         let found = match path {
             [only] if only == TEST => below(Some(&self.data), path).or(Some(&NO_TEST)),
+            [first, ..] if first == THREAD => below(Some(&self.thread), path),
+            [first, ..] if first == REMEMBERED => below(Some(&self.thread), path).or(Some(&NOTHING)),
             _ if self.is_rendering_parameter.get() => below(Some(&self.data), path),
             [] => Some(self.whole(visibility)?),
             [first, rest @ ..] if first == PARAMETERS => match rest {
@@ -146,6 +165,12 @@ fn may_change(path: &[String]) -> bool {
         [first] => first == PIPELINE,
         [first, second, ..] => first == PIPELINE && matches!(second.as_str(), "labels" | "annotations"),
     }
+}
+
+/// What a thread adds to the data. `values`: those of the earlier answers, if the request continues a message.
+fn of_thread(values: Option<&BTreeMap<String, String>>) -> Value {
+    let none = BTreeMap::new();
+    json!({THREAD: {"open": values.is_some()}, REMEMBERED: values.unwrap_or(&none)})
 }
 
 fn below<'a>(value: Option<&'a Value>, path: &[String]) -> Option<&'a Value> {

@@ -97,6 +97,9 @@ impl EscapeContext {
     /// The context in which a URL starts.
     pub(crate) const URL: Self = Self::Url(Url { part: Part::Origin(0), percent: 0 });
 
+    /// The context in which a path starts.
+    pub(crate) const PATH: Self = Self::Url(Url { part: Part::Path, percent: 0 });
+
     /// Advances over literal text. The error describes the problem with the text.
     pub(crate) fn text(&mut self, text: &str) -> Result<(), &'static str> {
         match self {

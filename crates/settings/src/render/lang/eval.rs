@@ -35,43 +35,48 @@ pub(crate) struct Program {
 impl Program {
     /// Returns the names of the parameters that it uses in any branch.
     pub(crate) fn parameters(&self) -> BTreeSet<String> {
+        self.names_below("parameters")
+    }
+
+    /// Returns the names of the fields of this object that it uses in any branch.
+    pub(crate) fn names_below(&self, root: &str) -> BTreeSet<String> {
         let mut names = BTreeSet::new();
-        parameters_of(&self.nodes, &mut names);
+        names_of(&self.nodes, root, &mut names);
         names
     }
 }
 
-fn parameters_of(nodes: &[Node], names: &mut BTreeSet<String>) {
+fn names_of(nodes: &[Node], root: &str, names: &mut BTreeSet<String>) {
     for node in nodes {
         match node {
             Node::Text(_) => {}
-            Node::Value { expr, .. } => parameters_in(expr, names),
+            Node::Value { expr, .. } => names_in(expr, root, names),
             Node::Choice { arms, otherwise } => {
                 for arm in arms {
-                    parameters_in(&arm.condition, names);
-                    parameters_of(&arm.body, names);
+                    names_in(&arm.condition, root, names);
+                    names_of(&arm.body, root, names);
                 }
-                parameters_of(otherwise, names);
+                names_of(otherwise, root, names);
             }
             Node::Each { map, body, otherwise, .. } => {
-                parameters_in(map, names);
-                parameters_of(body, names);
-                parameters_of(otherwise, names);
+                names_in(map, root, names);
+                names_of(body, root, names);
+                names_of(otherwise, root, names);
             }
         }
     }
 }
 
-fn parameters_in(expr: &Expr, names: &mut BTreeSet<String>) {
+fn names_in(expr: &Expr, root: &str, names: &mut BTreeSet<String>) {
     match expr {
         Expr::Path(path) => {
-            if let [root, name] = path.as_slice()
-                && root == "parameters"
+            if let [first, name] = path.as_slice()
+                && first == root
             {
                 names.insert(name.clone());
             }
         }
-        Expr::Call(_, args) => args.iter().for_each(|arg| parameters_in(arg, names)),
+        Expr::Call(_, args) => args.iter().for_each(|arg| names_in(arg, root, names)),
         Expr::Literal(_) | Expr::Entry(..) => {}
     }
 }

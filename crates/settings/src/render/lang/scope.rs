@@ -1,5 +1,7 @@
 //! Resolves the names in a template. The enclosing `with` and `each` blocks define what a path refers to.
 
+use std::collections::BTreeSet;
+
 use super::eval::{EntryPart, Expr};
 use crate::render::data::parameters::{Parameter, Parameters};
 use crate::render::data::schema::DataSchema;
@@ -9,6 +11,10 @@ use relaybook_api::values::nearest::{instead, nearest};
 const SEPARATORS: [char; 2] = ['.', '/'];
 /// The field that contains the parameters.
 const PARAMETERS: &str = "parameters";
+/// The field that contains the values of earlier answers.
+const REMEMBERED: &str = "remembered";
+/// The fields that a thread adds to the data.
+const OF_THREAD: [&str; 2] = [REMEMBERED, "thread"];
 
 /// The kind of value that an expression yields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,11 +130,20 @@ impl<'a> Scopes<'a> {
             }
             Some(Scope::Fields(base)) => {
                 let path: Vec<String> = base.iter().cloned().chain(names).collect();
-                let is_parameter = path.first().is_some_and(|name| name == PARAMETERS);
-                let kind = if is_parameter && self.schema.field(PARAMETERS).is_some() {
-                    self.parameter(&path[1..])
-                } else {
-                    kind(self.schema, &path, base.len()).map_err(Unresolved::from)
+                let kind = match path.split_first() {
+                    Some((first, rest)) if first == PARAMETERS && self.schema.field(first).is_some() => self.parameter(rest),
+                    Some((first, rest)) if OF_THREAD.contains(&first.as_str()) && self.schema.field(first).is_some() => {
+                        let Some(names) = self.parameters.remembered() else {
+                            let known = format!("only the body and spec.endpoint.thread.update can use `{first}`");
+                            return Err(known.into());
+                        };
+                        if first == REMEMBERED {
+                            remembered(names, rest)
+                        } else {
+                            kind(self.schema, &path, base.len()).map_err(Unresolved::from)
+                        }
+                    }
+                    _ => kind(self.schema, &path, base.len()).map_err(Unresolved::from),
                 };
                 let prefix = if raw.starts_with('@') { "@root.".to_owned() } else { "../".repeat(up) };
                 kind.map(|kind| (Expr::Path(path), kind)).map_err(|unresolved| unresolved.with_prefix(&prefix))
@@ -178,6 +193,17 @@ impl<'a> Scopes<'a> {
             }
             _ => Err("known names: @root, and within `each` also @key, @index, @first, @last".to_owned().into()),
         }
+    }
+}
+
+/// Returns the kind of the value at a path below `remembered`. `names`: of the values.
+fn remembered(names: &BTreeSet<String>, path: &[String]) -> Result<Kind, Unresolved> {
+    match path {
+        [] => Ok(Kind::Map),
+        [name] if names.contains(name) => Ok(Kind::Text),
+        [name] if names.is_empty() => Err(format!("set {name} in spec.endpoint.thread.remember").into()),
+        [name] => Err(instead(name, names.iter().map(String::as_str), &format!("{REMEMBERED}.")).into()),
+        _ => Err("a remembered value has no fields".to_owned().into()),
     }
 }
 

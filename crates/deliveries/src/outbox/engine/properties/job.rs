@@ -2,6 +2,8 @@
 //!
 //! In: what the engine and the dispatcher want. Out: for each task its lane, and the call that it makes.
 
+use std::sync::Arc;
+
 use super::server::{self, Fate, Server};
 use crate::outbox::engine::effect::{Done, Now, Task};
 use crate::outbox::engine::state::admission::Foreign;
@@ -11,6 +13,7 @@ use crate::outbox::record::{LaneKey, Record};
 use crate::outbox::send_gate::index::Gone;
 use crate::outbox::store::journal::New;
 use relaybook_api::ObjectName;
+use relaybook_api::delivery::MessageThread;
 use relaybook_settings::config::Retry;
 
 /// A task in progress.
@@ -19,6 +22,8 @@ pub(super) enum Job {
         turn: Turn,
         record: Box<Record>,
         retry: Retry,
+        /// The message that it continues.
+        message: Option<Arc<MessageThread>>,
         began: Now,
     },
     Write(Box<Write>),
@@ -50,8 +55,8 @@ pub(super) enum Job {
 impl Job {
     pub(super) fn of(task: Task, now: Now) -> Self {
         match task {
-            Task::Attempt { turn, record, notification, .. } => {
-                Self::Attempt { turn, record, retry: notification.delivery.retry, began: now }
+            Task::Attempt { turn, record, notification, message, .. } => {
+                Self::Attempt { turn, record, retry: notification.delivery.retry, message, began: now }
             }
             Task::Write(write) => Self::Write(write),
             Task::Expel { id, foreign } => Self::Expel { id, foreign },

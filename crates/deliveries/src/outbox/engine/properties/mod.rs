@@ -4,12 +4,13 @@
 //! and notifications are deleted and created again, other clients create Deliveries, and watches list again. A process is killed, another
 //! one gets the Lease, and the Lease is too short. Out: what is wrong after them. The engine and its indexes are the real ones, and with them
 //! all decisions. The API server (`server`), the `dispatcher` and the calls of tasks (`job`, `process`) are models.
-//! `outside` has what users and others do, `checks` what must hold. `world` is the driver. The time is virtual.
+//! `outside` has what users and others do, `messages` what a receiver shows, `checks` what must hold. `world` is the driver. The time is virtual.
 
 mod checks;
 mod dispatcher;
 mod found;
 mod job;
+mod messages;
 mod outside;
 mod process;
 mod server;
@@ -209,6 +210,7 @@ fn the_histories_reach_each_kind_of_work() {
         "attempted",
         "attempted directly",
         "canceled",
+        "continued a message",
         "foreign",
         "missing from a list",
         "recorded while it is attempted",

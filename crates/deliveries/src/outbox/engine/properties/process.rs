@@ -10,6 +10,7 @@ use super::dispatcher::{Pass, Waits};
 use super::job::{Job, read_next};
 use super::outside::Existing;
 use super::server::{Fate, NAMESPACE, PIPELINE, Server, subject, uid};
+use crate::outbox::attempt::decided::Attempted;
 use crate::outbox::engine::Engine;
 use crate::outbox::engine::effect::{Done, Effect, Input, Now, Ticket};
 use crate::outbox::engine::writes::{Answered, Call, Next, Write};
@@ -17,6 +18,7 @@ use crate::outbox::send_gate::index::{PipelineFacts, PipelineIndex};
 use crate::outbox::store::delivery_index::DeliveryIndex;
 use crate::outbox::store::journal::{Event, Journal};
 use crate::outbox::{Answer, Command, Parts, TestsKept};
+use relaybook_api::delivery::MessageThread;
 use relaybook_api::notification::Ordering;
 use relaybook_core::leader::bucket::Buckets;
 use relaybook_egress::{Attempt, AttemptResult};
@@ -190,16 +192,16 @@ impl Process {
         job: Job,
         server: &mut Server,
         fate: Fate,
-        result: AttemptResult,
+        (result, thread): (AttemptResult, Option<MessageThread>),
         now: Now,
     ) -> Option<Job> {
         let done = match job {
-            Job::Attempt { turn, record, retry, began } => {
+            Job::Attempt { turn, record, retry, began, .. } => {
                 let duration = now.boot.saturating_sub(began.boot);
-                let attempt = Attempt { started: began.wall, duration, result };
+                let attempt = Attempt { started: began.wall, duration, result, learned: None };
                 let error = attempt.result.error();
                 self.parts.delivery_index.attempted(&record, began.wall, error.as_deref());
-                Done::Attempted { turn, retry, attempt: Box::new(Ok(attempt)) }
+                Done::Attempted { turn, retry, attempt: Box::new(Ok(Attempted { attempt, thread })) }
             }
             Job::Write(write) => {
                 let answered = self.call(&write, server, fate, now);

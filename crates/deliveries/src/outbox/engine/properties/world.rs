@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::job::Job;
+use super::messages::Messages;
 use super::process::Process;
 use super::server::{Fate, PIPELINE, Server};
 use super::{Setting, Step, Wrong};
@@ -64,6 +65,7 @@ pub(super) struct World<'a> {
     /// The serials for which this process or an earlier one got a final answer.
     pub(super) answered: BTreeSet<i64>,
     pub(super) restarts: usize,
+    messages: Messages,
     /// How many commands, events and ends of calls there were.
     moves: usize,
     wrong: Option<Wrong>,
@@ -84,6 +86,7 @@ impl<'a> World<'a> {
             received: BTreeMap::new(),
             answered: BTreeSet::new(),
             restarts: 0,
+            messages: Messages::default(),
             moves: 0,
             wrong,
             was_wrong: false,
@@ -175,7 +178,11 @@ impl<'a> World<'a> {
 
     fn begin(&mut self, n: usize, task: Task) -> Checked {
         match &task {
-            Task::Attempt { turn, record, .. } => self.requested(n, &turn.lane, record)?,
+            Task::Attempt { turn, record, message, .. } => {
+                self.requested(n, &turn.lane, record)?;
+                let done = self.messages.requested(&self.server, record, message.as_deref())?;
+                self.reached.extend(done);
+            }
             Task::Write(write) => {
                 let is_canceled = write.decided.status.outcome == Some(Outcome::Canceled);
                 match write.kind {
@@ -253,15 +260,17 @@ impl<'a> World<'a> {
             job => job,
         };
         let (fate, result, now) = (FATES[how % FATES.len()], result(how), self.now());
-        if let Job::Attempt { record, .. } = &job
+        let mut thread = None;
+        if let Job::Attempt { record, message, .. } = &job
             && matches!(result.status(), Some(200 | 400))
         {
+            thread = (result.status() == Some(200)).then(|| self.messages.accepted(record, message.as_deref()));
             self.answered.insert(record.spec.serial);
             if !record.again {
                 *self.received.entry(record.spec.serial).or_default() += 1;
             }
         }
-        match self.processes[n].proceed(job, &mut self.server, fate, result, now) {
+        match self.processes[n].proceed(job, &mut self.server, fate, (result, thread), now) {
             Some(Job::Ended(done)) if how.is_multiple_of(2) => _ = self.on(n, Input::Done(*done))?,
             Some(job) => self.processes[n].jobs.push(job),
             None => {}

@@ -94,7 +94,7 @@ pub(super) fn record(object: Delivery) -> Record {
 }
 
 /// Status fields that can be absent.
-const OPTIONAL: [&str; 10] = [
+const OPTIONAL: [&str; 11] = [
     "outcome",
     "reason",
     "statusCode",
@@ -105,6 +105,7 @@ const OPTIONAL: [&str; 10] = [
     "error",
     "response",
     "redelivered",
+    "thread",
 ];
 
 /// A merge patch (RFC 7386) from one status to the next. If it is `unwritten`, the stored status can differ from `before`.

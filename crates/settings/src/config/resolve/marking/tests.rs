@@ -30,7 +30,7 @@ use Sign::{Begins, Ends, Is, Line, True};
 
 const TEST: Sign = Begins("TEST: ");
 
-const MARKS: [(Builtin, &[(&str, Sign)]); 32] = [
+const MARKS: [(Builtin, &[(&str, Sign)]); 33] = [
     (Builtin::Slack, &[("/text", Line(" TEST: ")), ("/blocks/0/text/text", Line(" TEST: "))]),
     (
         Builtin::Teams,
@@ -40,6 +40,10 @@ const MARKS: [(Builtin, &[(&str, Sign)]); 32] = [
         ],
     ),
     (Builtin::Mattermost, &[("/attachments/0/fallback", Line(" TEST: ")), ("/attachments/0/title", Line(" TEST: "))]),
+    (
+        Builtin::MattermostBot,
+        &[("/props/attachments/0/fallback", Line(" TEST: ")), ("/props/attachments/0/title", Line(" TEST: "))],
+    ),
     (Builtin::Discord, &[("/embeds/0/title", Line(" TEST: "))]),
     (Builtin::GoogleChat, &[("/fallbackText", Line(" TEST: ")), ("/cardsV2/0/card/header/title", Line(" TEST: "))]),
     (Builtin::Webex, &[("/text", Line(" TEST: "))]),
@@ -128,7 +132,8 @@ fn spec(name: Builtin, value: impl Fn(&Declared) -> Option<String>) -> Value {
         CredentialsKind::Url => json!({"urlFrom": {"secretKeyRef": {"name": "receiver", "key": "url"}}}),
         _ => json!({"url": metadata.example.url}),
     };
-    let value = |p: &Declared| if p.is_required() { p.example.clone() } else { value(p) };
+    let is_free = |p: &Declared| !p.is_required() && p.values.is_empty();
+    let value = |p: &Declared| if is_free(p) { value(p) } else { p.example.clone() };
     let parameters = metadata.parameters.iter().filter_map(|p| Some((p.name.clone(), Value::from(value(p)?))));
     let parameters: Map<String, Value> = parameters.collect();
     json!({"triggers": [], "endpoint": endpoint, "template": {"builtin": name.as_str(), "parameters": parameters}})

@@ -132,6 +132,25 @@ fn a_layer_of_another_namespace_does_not_judge_the_answers_to_credentials() {
 }
 
 #[test]
+fn a_layer_of_another_namespace_does_not_remember_answers_to_credentials() {
+    let thread = |field: &str, value: Value| json!({"endpoint": {"thread": {(field): value}}});
+    let mut beneath = with_token("https://a.example");
+    beneath["endpoint"]["thread"] = json!({"remember": {"id": "body.id"}});
+    for (field, value, is_refused) in [
+        ("remember", json!({"more": "body.secret"}), true),
+        ("update", json!({"lost": "body.secret == 'a'"}), true),
+        ("update", json!({"append": "/{{remembered.id}}"}), false),
+        ("key", json!("{{revision}}"), false),
+        ("maxAge", json!("1h"), false),
+    ] {
+        let checked = by(&[(Source::Global, beneath.clone()), (Source::Pipeline, thread(field, value.clone()))]);
+        assert_eq!(checked.is_err(), is_refused, "{field}: {checked:?}");
+        let own = by(&[(Source::Notification, beneath.clone()), (Source::Pipeline, thread(field, value))]);
+        assert_eq!(own, Ok(()), "{field}, of the same namespace");
+    }
+}
+
+#[test]
 fn layers_that_keep_the_origin_of_credentials_are_accepted() {
     let api = "https://api.example.com/a";
     for (what, layers) in [

@@ -1,0 +1,121 @@
+//! The rendered parts of a request.
+//!
+//! In: how a notification is sent, the data of a transition, and what earlier answers about the message said. Out: address, headers and body of
+//! the first request; or what differs in one that continues a message. The error names the field.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use http::HeaderName;
+use url::Url;
+
+use super::sending::{Destination, Sending, header_field};
+use super::thread::NewPath;
+use super::trust::is_secret;
+use crate::config::problem::Problem;
+use crate::render::{Data, HeaderTemplate, RenderError, Values};
+use relaybook_api::TransitionType;
+use relaybook_api::notification::Method;
+use relaybook_api::notification::credentials::SecretKey;
+
+/// The rendered request for a transition, without credentials by reference.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Rendered {
+    /// The address of the request.
+    pub address: Address,
+    /// Headers in order, without `content-type`.
+    pub headers: Vec<(HeaderName, String)>,
+    /// The rendered body.
+    pub body: String,
+    /// The values of used parameters whose names suggest credentials.
+    pub credentials: Vec<String>,
+}
+
+/// What a request that continues a message has instead of the parts of the first one.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RenderedLater {
+    /// The HTTP method.
+    pub method: Method,
+    /// The path. `None`: that of the first request.
+    pub path: Option<NewPath>,
+    /// The rendered body.
+    pub body: String,
+    /// The values of used parameters whose names suggest credentials.
+    pub credentials: Vec<String>,
+}
+
+/// Prints only header names, because the URL and the header values can contain secrets.
+impl fmt::Debug for Rendered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.headers.iter().map(|(name, _)| name).collect();
+        f.debug_struct("Rendered").field("headers", &names).finish_non_exhaustive()
+    }
+}
+
+/// Where one request goes.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Address {
+    /// This URL.
+    Url(Url),
+    /// The URL that is the value of this key.
+    Secret(SecretKey),
+}
+
+impl Sending {
+    /// Renders all templates for one transition. The error names the field.
+    pub fn render(&self, data: &Data) -> Result<Rendered, Problem> {
+        let values = self.values(data)?;
+        let address = match &self.destination {
+            Destination::Url(url) => Address::Url(url.render(&values).map_err(|e| Problem::url(&self.url_field, &e))?),
+            Destination::Secret(key) => Address::Secret(key.clone()),
+        };
+        let header = |template: &HeaderTemplate| {
+            let problem = |e: RenderError| Problem::template(header_field(template.name()), &e);
+            let value = template.render(&values).map_err(problem)?;
+            let name = HeaderName::try_from(template.name()).map_err(|_| problem(RenderError::HeaderName))?;
+            Ok((name, value))
+        };
+        let headers = self.headers.iter().map(header).collect::<Result<_, Problem>>()?;
+        let body = self.body.render(&values).map_err(|e| Problem::template(&self.body_field, &e))?;
+        Ok(Rendered { address, headers, body, credentials: credentials(&values) })
+    }
+
+    /// Renders what differs in a request that continues a message. `remembered`: the values of the earlier answers.
+    pub fn render_later(&self, data: &Data, remembered: &BTreeMap<String, String>) -> Result<RenderedLater, Problem> {
+        let values = self.values(data)?.continuing(remembered);
+        let (method, path) = self.thread.as_ref().map(|thread| thread.later(&values)).transpose()?.unwrap_or_default();
+        let body = self.body.render(&values).map_err(|e| Problem::template(&self.body_field, &e))?;
+        Ok(RenderedLater { method: method.unwrap_or(self.method), path, body, credentials: credentials(&values) })
+    }
+
+    /// Renders the key of the message that this transition continues. `None`: the delivery is a message of its own.
+    pub fn thread_key(&self, data: &Data) -> Result<Option<String>, Problem> {
+        let Some(thread) = &self.thread else { return Ok(None) };
+        thread.key(&self.values(data)?)
+    }
+
+    fn values(&self, data: &Data) -> Result<Values, Problem> {
+        Values::new(data, &self.parameters).map_err(|e| Problem::template(&self.body_field, &e))
+    }
+}
+
+fn credentials(values: &Values) -> Vec<String> {
+    let parameters = values.rendered_parameters();
+    parameters.filter(|(name, _)| is_secret(name)).map(|(_, value)| value.to_owned()).collect()
+}
+
+/// Renders everything with a sample of each wanted transition. So the condition `Ready` reports problems before the first send.
+pub(crate) fn try_samples(sending: &Sending, wanted: &[TransitionType]) -> Result<(), Problem> {
+    for data in wanted.iter().copied().map(Data::sample) {
+        let type_ = data.type_.as_str();
+        let tried = |problem: Problem| problem.tried(&format!("tried with a sample of {type_}"));
+        sending.render(&data).map_err(tried)?;
+        if let Some(thread) = &sending.thread
+            && sending.thread_key(&data).map_err(tried)?.is_some()
+        {
+            let sample = thread.remember.names().map(|name| (name.to_owned(), "1".to_owned())).collect();
+            sending.render_later(&data, &sample).map_err(tried)?;
+        }
+    }
+    Ok(())
+}

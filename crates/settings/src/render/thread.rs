@@ -1,0 +1,109 @@
+//! Templates of a thread: its key, and the path of the requests that continue a message.
+//!
+//! In: the sources, once per edit; the values of one transition. Out: one line of text, or a path in which each value is percent-encoded.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::data::parameters::Visibility;
+use super::error::RenderError;
+use super::escape::context::EscapeContext;
+use super::lang::compile;
+use super::lang::eval::Program;
+use super::{MAX_LINE, Parameters, Values};
+
+/// The compiled template of a text in which no character has a special meaning.
+#[derive(Clone, Debug)]
+pub struct TextTemplate(Arc<Program>, Visibility);
+
+impl TextTemplate {
+    /// Compiles a template.
+    pub fn compile(source: &str, parameters: &Parameters) -> Result<Self, RenderError> {
+        Ok(Self(Arc::new(compile::compile(source, EscapeContext::Plain, parameters)?), parameters.visibility()))
+    }
+
+    /// Renders the text for one transition, with at most [`MAX_LINE`] bytes.
+    pub fn render(&self, values: &Values) -> Result<String, RenderError> {
+        Ok(self.0.run(values, self.1, MAX_LINE)?.text)
+    }
+}
+
+/// The compiled template of a part of a path, without a query. A value cannot add or remove a segment.
+#[derive(Clone)]
+pub struct PathTemplate(Arc<Program>, Visibility);
+
+impl PathTemplate {
+    /// Compiles a template.
+    pub fn compile(source: &str, parameters: &Parameters) -> Result<Self, RenderError> {
+        Ok(Self(Arc::new(compile::compile(source, EscapeContext::PATH, parameters)?), parameters.visibility()))
+    }
+
+    /// Renders the path for one transition, with at most [`MAX_LINE`] bytes. `None`: it is empty.
+    pub fn render(&self, values: &Values) -> Result<Option<String>, RenderError> {
+        let output = self.0.run(values, self.1, MAX_LINE)?;
+        let path = output.text.as_str();
+        if path.is_empty() {
+            return Ok(None);
+        }
+        let problem = if path.contains(['?', '#']) {
+            Some("has a query or a fragment; the query of the URL stays")
+        } else {
+            let mut segments = path.strip_prefix('/').unwrap_or(path).split('/');
+            segments.any(is_skipped).then_some("has a path segment that is empty, `.` or `..`")
+        };
+        match problem {
+            Some(problem) => Err(RenderError::UrlValue(problem).changeable_if(output.changeable)),
+            None => Ok(Some(output.text)),
+        }
+    }
+}
+
+/// Whether a parser of URLs drops this segment, or the one before it.
+fn is_skipped(segment: &str) -> bool {
+    matches!(segment.to_ascii_lowercase().replace("%2e", ".").as_str(), "" | "." | "..")
+}
+
+/// Omits the path, because it may contain a secret.
+impl fmt::Debug for PathTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PathTemplate").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::Data;
+    use relaybook_api::TransitionType;
+
+    fn path(source: &str, id: &str) -> Result<Option<String>, RenderError> {
+        let parameters = Parameters::default().with_remembered(["id".to_owned()].into());
+        let values = Data::sample(TransitionType::Failed).values().continuing(&[("id".to_owned(), id.to_owned())].into());
+        PathTemplate::compile(source, &parameters)?.render(&values)
+    }
+
+    #[test]
+    fn a_remembered_value_is_one_segment_of_a_path() {
+        for (source, id, expected) in [
+            ("/messages/{{remembered.id}}", "42", Some("/messages/42")),
+            ("/posts/{{remembered.id}}/patch", "../../admin", Some("/posts/..%2F..%2Fadmin/patch")),
+            ("chat.update", "42", Some("chat.update")),
+            ("{{#if thread.open}}a/{{remembered.id}}{{/if}}", "a?b", Some("a/a%3Fb")),
+            ("{{#unless thread.open}}a{{/unless}}", "42", None),
+        ] {
+            assert_eq!(path(source, id).unwrap().as_deref(), expected, "{source}");
+        }
+        for (source, id, words) in [
+            ("/messages/{{remembered.id}}", "..", "segment"),
+            ("/messages/{{remembered.id}}/x", "", "segment"),
+            ("/a//b", "42", "segment"),
+            ("/a/%2E%2e/b", "42", "segment"),
+            ("/a?b={{remembered.id}}", "42", "query"),
+            ("/a/{{remembered.ID}}", "42", "did you mean `remembered.id`?"),
+            ("/a/{{remembered}}", "42", "json"),
+        ] {
+            let error = path(source, id).unwrap_err().to_string();
+            assert!(error.contains(words), "{source}: {error}");
+        }
+    }
+}
