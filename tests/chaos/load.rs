@@ -54,6 +54,8 @@ pub enum How {
     Ordered,
     /// The rate is limited to [`RATE`].
     Paced,
+    /// All deliveries about an application continue one message.
+    Threaded,
     /// Newer deliveries replace older ones.
     Latest,
     /// It has a receiver of its own, which is sometimes down. Not all attempts are seen.
@@ -66,7 +68,7 @@ pub const NOTIFICATIONS: [Told; 7] = [
     Told { name: "guarded", receiver: 1, types: ALL, how: How::Guarded },
     Told { name: "ordered", receiver: 2, types: &["Deployed"], how: How::Ordered },
     Told { name: "paced", receiver: 2, types: &["Failed"], how: How::Paced },
-    Told { name: "recovered", receiver: 1, types: &["Recovered"], how: How::Plain },
+    Told { name: "recovered", receiver: 1, types: &["Recovered"], how: How::Threaded },
     Told { name: "latest", receiver: 0, types: ALL, how: How::Latest },
     Told { name: "fickle", receiver: RECEIVERS - 1, types: ALL, how: How::Fickle },
 ];
@@ -117,6 +119,13 @@ impl How {
             Self::Guarded => json!({"endpoint": {"auth": {"token": {"secretKeyRef": {"name": TOKEN.0, "key": TOKEN.1}}}}}),
             Self::Ordered => json!({"delivery": {"ordering": "Pipeline"}}),
             Self::Paced => json!({"delivery": {"rate": {"perSecond": per_second, "burst": burst}}}),
+            Self::Threaded => {
+                let body = BODY.replacen('{', r#"{"continues": "{{remembered.message}}", "#, 1);
+                // A message that is lost causes a second request in the same attempt, and the oracle compares requests with attempts.
+                let update = json!({"lost": "false"});
+                let thread = json!({"remember": {"message": "headers['x-message']"}, "update": update, "keepOpen": true});
+                json!({"endpoint": {"thread": thread}, "template": {"inline": {"body": body}}})
+            }
             Self::Latest => {
                 let body = BODY.replacen('{', r#"{"superseded": "{{superseded}}", "#, 1);
                 json!({"delivery": {"supersede": true}, "template": {"inline": {"body": body}}})
@@ -319,13 +328,15 @@ fn reply(seed: u64, request: &Request, desk: &mut Desk, friendly: bool) -> Reply
     let word = |name: &str| text[name].as_str().unwrap_or_default().to_owned();
     let number = desk.numbers.entry(request.path.clone()).or_default();
     *number += 1;
+    let number = *number;
     let kind = Behaviour { after: Duration::ZERO, then: Then::Take(200, Body::Short) };
-    let Behaviour { then, after } = if friendly { kind } else { behaviour(seed, &request.path, *number) };
+    let Behaviour { then, after } = if friendly { kind } else { behaviour(seed, &request.path, number) };
     match then {
         Then::Take(code, body) => {
             desk.done.entry(request.path.clone()).or_default().insert(request.id().to_owned());
+            let message = format!("x-message: {number}\r\n");
             let Some(code) = refusal(seed, &request.path, &word("type"), &word("revision")) else {
-                return answer(code, "", body, after);
+                return answer(code, &message, body, after);
             };
             answer(code, &format!("location: {ELSEWHERE}\r\n"), Body::Short, after)
         }

@@ -1,12 +1,13 @@
 //! Checks of notifications with special settings, which the oracle does not know.
 //!
 //! In: all requests and deliveries, and when Relaybook was killed or disturbed. Out: findings about lanes in which newer
-//! deliveries replace older ones, about pipelines that are one lane, and about rates.
+//! deliveries replace older ones, about pipelines that are one lane, about messages that are continued, and about rates.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use relaybook_api::{Delivery, Outcome};
+use serde_json::Value;
 
 use crate::crew::Crew;
 use crate::load::{How, RATE};
@@ -16,6 +17,8 @@ use crate::support::oracle::{Expected, Finding, Row, Seen, judge, row};
 
 /// Tolerance of the rate: requests that were delayed and arrive together with later ones.
 const LATE: f64 = 3.0;
+/// Number of accepted deliveries of a lane after which one of them has continued a message.
+const SOME: usize = 5;
 /// Time after a change of process in which requests of both processes may arrive.
 const CHANGE: Duration = Duration::from_secs(3);
 /// Maximum time to record an accepted request, unless the process has ended.
@@ -30,6 +33,7 @@ pub fn finding(kind: &'static str, text: String) -> Finding {
 pub fn findings(deliveries: &[Delivery], seen: &[Seen], crew: &Crew) -> Vec<Finding> {
     let told = |how: How| seen.iter().filter(move |s| How::of(&s.lane) == Some(how));
     let mut found = Vec::from_iter(paced(told(How::Paced).map(|s| s.at).collect(), crew));
+    found.extend(threads(told(How::Threaded), crew));
     found.extend(latest(deliveries, &told(How::Latest).collect::<Vec<_>>(), crew));
     found
 }
@@ -58,6 +62,35 @@ fn paced(mut times: Vec<Instant>, crew: &Crew) -> Option<Finding> {
         }
     }
     None
+}
+
+/// Finds messages whose text became older, and lanes whose messages were never continued. The request of a process that was frozen can arrive late.
+fn threads<'s>(seen: impl Iterator<Item = &'s Seen>, crew: &Crew) -> Vec<Finding> {
+    let mut lanes: BTreeMap<Lane, Vec<&Seen>> = BTreeMap::new();
+    for seen in seen {
+        lanes.entry(seen.lane.clone()).or_default().push(seen);
+    }
+    let mut found = Vec::new();
+    for (lane, mut seen) in lanes {
+        seen.sort_by_key(|s| s.at);
+        let mut newest: BTreeMap<String, i64> = BTreeMap::new();
+        for s in &seen {
+            let body: Value = serde_json::from_slice(&s.body).unwrap_or_default();
+            let Some(message) = body["continues"].as_str().filter(|message| !message.is_empty()) else { continue };
+            let last = newest.entry(message.to_owned()).or_insert(s.serial);
+            let is_late = crew.frozen.iter().any(|end| *end <= s.at && s.at <= *end + CHANGE);
+            if s.serial < *last && !is_late {
+                found.push(finding("order", format!("{lane}: {} replaced a newer text of message {message}", s.what)));
+            }
+            *last = s.serial.max(*last);
+        }
+        let sent: BTreeSet<_> =
+            seen.iter().filter(|s| s.answered.is_some_and(|(code, _)| is_taken(code))).map(|s| s.serial).collect();
+        if newest.is_empty() && sent.len() > SOME {
+            found.push(finding("missing", format!("{lane}: none of {} deliveries continued a message", sent.len())));
+        }
+    }
+    found
 }
 
 /// Returns the oracle's findings about order, with each pipeline as one lane. `seen` must not contain requests of deliveries

@@ -64,6 +64,16 @@ fn endpoint(endpoint: &Endpoint) -> Result<(), Problem> {
     let minute = Duration::from_mins(1);
     within("spec.endpoint.timeout", endpoint.timeout.as_deref(), MILLIS_100, minute)?;
     within("spec.endpoint.connectTimeout", endpoint.connect_timeout.as_deref(), MILLIS_100, minute)?;
+    let thread = endpoint.thread.as_deref();
+    for name in thread.iter().flat_map(|thread| thread.remember.iter().flatten()).map(|(name, _)| name) {
+        let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric());
+        if !is_plain || !name.starts_with(|c: char| c.is_ascii_alphabetic()) || name.len() > 32 {
+            let message = "names consist of letters and digits and begin with a letter; at most 32 characters";
+            return Err(Problem::invalid(format!("spec.endpoint.thread.remember.{name}"), message));
+        }
+    }
+    let max_age = thread.and_then(|thread| thread.max_age.as_deref());
+    within("spec.endpoint.thread.maxAge", max_age, minute, Duration::from_hours(168))?;
     if endpoint.tls.as_ref().is_some_and(|t| t.ca_from.is_some() && t.insecure_skip_verify == Some(true)) {
         let message =
             "caFrom sets the trusted CA certificates, insecureSkipVerify trusts every certificate; set only one of them";
@@ -117,6 +127,8 @@ mod tests {
             ),
             (json!({"endpoint": {"timeout": "61s"}}), "spec.endpoint.timeout"),
             (json!({"endpoint": {"connectTimeout": "1ms"}}), "spec.endpoint.connectTimeout"),
+            (json!({"endpoint": {"thread": {"maxAge": "169h"}}}), "spec.endpoint.thread.maxAge"),
+            (json!({"endpoint": {"thread": {"remember": {"a.b": "status"}}}}), "spec.endpoint.thread.remember.a.b"),
             (
                 json!({"endpoint": {"tls": {"insecureSkipVerify": true, "caFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}}}),
                 "spec.endpoint.tls",

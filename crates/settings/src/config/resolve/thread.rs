@@ -265,6 +265,8 @@ mod tests {
 
     #[test]
     fn an_invalid_thread_is_refused_with_its_field() {
+        let many = ["card", "a", "b", "c", "d", "e", "f", "g", "h"].map(|name| (name, "status"));
+        let many = BTreeMap::from(many);
         let with = |field: &str, value: Value| {
             let mut thread = json!({"remember": {"card": "body.id"}});
             thread[field] = value;
@@ -288,6 +290,7 @@ mod tests {
                 with("key", json!("{{#if thread.open}}a{{/if}}")),
                 "only the body and spec.endpoint.thread.update can use `thread`",
             ),
+            (json!({"remember": many}), "has 9 values with those of the template and of other layers; at most 8"),
             (with("maxAge", json!("soon")), "spec.endpoint.thread.maxAge"),
         ] {
             let said = sending(&thread).unwrap_err();
