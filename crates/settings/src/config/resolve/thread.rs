@@ -123,12 +123,6 @@ impl Thread {
     pub fn is_complete(&self, values: &BTreeMap<String, String>) -> bool {
         self.remember.names().all(|name| values.contains_key(name))
     }
-
-    /// Whether the meaning of an answer depends on its body.
-    #[must_use]
-    pub fn reads_body(&self) -> bool {
-        self.remember.reads_body() || self.lost.reads_body()
-    }
 }
 
 /// The names of the values that a template of the body can use.
@@ -152,15 +146,6 @@ pub(crate) fn thread(
         (own, theirs) => (own.unwrap_or(&none), theirs.as_ref().unwrap_or(&none)),
     };
     let remember = remember(own, theirs)?;
-    match remember.names().count() {
-        0 => return Err(Problem::invalid(REMEMBER, "is missing: set at least one value, such as id: body.id")),
-        1..=MOST_VALUES => {}
-        count => {
-            let message =
-                format!("has {count} values with those of the template and of other layers; at most {MOST_VALUES}");
-            return Err(Problem::invalid(REMEMBER, message));
-        }
-    }
     let find = |field: &str, own: Option<&String>, theirs: Option<&String>| match (own, theirs) {
         (Some(own), _) => {
             let pointer = format!("/endpoint/thread/{}", field.replace('.', "/"));
@@ -208,12 +193,21 @@ pub(crate) fn thread(
     }))
 }
 
+/// Compiles the values of the template and those of the user.
 fn remember(own: &spec::Thread, theirs: &spec::Thread) -> Result<Remember, Problem> {
     let mut remember = Remember::default();
     for (name, source) in theirs.remember.iter().flatten().chain(own.remember.iter().flatten()) {
         remember.add(name, source).map_err(|error| invalid(&format!("{REMEMBER}.{name}"), &error))?;
     }
-    Ok(remember)
+    match remember.names().count() {
+        0 => Err(Problem::invalid(REMEMBER, "is missing: set at least one value, such as id: body.id")),
+        1..=MOST_VALUES => Ok(remember),
+        count => {
+            let message =
+                format!("has {count} values with those of the template and of other layers; at most {MOST_VALUES}");
+            Err(Problem::invalid(REMEMBER, message))
+        }
+    }
 }
 
 fn invalid(field: &str, error: &CelError) -> Problem {
