@@ -32,7 +32,7 @@
 //! | [`relaybook_settings`](../relaybook_settings/index.html) | pure: what users write, compiled: triggers, templates, layers, manifests, and the values that comments mark | 7,400 | api, text |
 //! | [`relaybook_telemetry`](../relaybook_telemetry/index.html) | log lines, metrics and spans | 900 | text |
 //! | [`relaybook_runtime`](../relaybook_runtime/index.html) | what every controller needs: watches, leadership, the loop of a controller, limits, guarded patches, Events | 3,000 | api, core, telemetry, text |
-//! | [`relaybook_egress`](../relaybook_egress/index.html) | requests to receivers, forges and collectors, and the Secrets for them | 3,700 | api, runtime, settings, telemetry, text |
+//! | [`relaybook_egress`](../relaybook_egress/index.html) | requests to receivers, forges and collectors, the Secrets for them, and issued tokens | 4,400 | api, runtime, settings, telemetry, text |
 //! | [`relaybook_clusters`](../relaybook_clusters/index.html) | watches of application objects on all clusters | 3,700 | api, core, runtime, telemetry |
 //! | [`relaybook_pipelines`](../relaybook_pipelines/index.html) | the controllers that write pipelines: their status, and the pipelines of sets | 2,900 | api, clusters, core, egress, runtime, settings, telemetry, text |
 //! | [`relaybook_deliveries`](../relaybook_deliveries/index.html) | from the change log to the receiver: cursors, lanes, attempts, the journal of Deliveries | 9,900 | api, core, egress, runtime, settings, telemetry |

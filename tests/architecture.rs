@@ -52,8 +52,9 @@ const OWNED: &[(&str, &str)] = &[
     // One module knows the template engine, and one file the encoding of spans.
     ("handlebars", "relaybook_settings::render"),
     ("opentelemetry_proto", "relaybook_egress::otlp::encode"),
-    // Three files verify signatures and encrypt.
+    // Four files sign, verify signatures and encrypt.
     ("ring", "relaybook_egress::inbound"),
+    ("ring", "relaybook_egress::tokens::github"),
     ("ring", "relaybook_page::access::origin"),
     ("ring", "relaybook_page::access::seal"),
     // One crate reads the credentials of receivers, one file those of clusters, and some the tokens of people.

@@ -153,6 +153,7 @@ fn endpoint(metadata: &Metadata) -> Value {
 fn shown(auth: &AuthRef) -> String {
     match auth {
         AuthRef::Basic { .. } => "authorization: Basic <username and password>".to_owned(),
+        AuthRef::GithubApp(_) | AuthRef::OAuth2(_) => "authorization: Bearer <token>".to_owned(),
         AuthRef::Token { header, scheme, .. } if scheme.is_empty() => format!("{header}: <token>"),
         AuthRef::Token { header, scheme, .. } => format!("{header}: {scheme} <token>"),
     }

@@ -83,6 +83,7 @@ mod templates;
 mod tested;
 mod threads;
 mod tls;
+mod tokens;
 mod traced;
 mod unreadable;
 mod validation;

@@ -242,8 +242,36 @@ fn bad_endpoints() -> Vec<Bad> {
         ("no host", endpoint(json!({"url": "https:///in"})), "must name a host"),
         ("nothing but a scheme", endpoint(json!({"url": "https://"})), "must name a host"),
         ("url and urlFrom", endpoint(json!({"urlFrom": {"secretKeyRef": secret}})), "set url or urlFrom, not both"),
-        ("basic and token", endpoint(json!({"auth": both})), "set exactly one of basic and token"),
-        ("neither basic nor token", endpoint(json!({"auth": {}})), "set exactly one of basic and token"),
+        ("basic and token", endpoint(json!({"auth": both})), "set exactly one of basic, token, githubApp and oauth2"),
+        ("neither basic nor token", endpoint(json!({"auth": {}})), "set exactly one of basic, token, githubApp and oauth2"),
+        (
+            "a glob of no repository",
+            endpoint(json!({"auth": {"githubApp": {"secretRef": {"name": "s"}, "repositories": ["acme"]}}})),
+            "each one is a glob of OWNER/NAME",
+        ),
+        (
+            "an unknown level of a permission",
+            endpoint(json!({"auth": {"githubApp": {"secretRef": {"name": "s"}, "permissions": {"statuses": "all"}}}})),
+            "supported values: \"read\", \"write\", \"admin\"",
+        ),
+        (
+            "a permission that is none",
+            endpoint(json!({"auth": {"githubApp": {"secretRef": {"name": "s"}, "permissions": {"Statuses": "read"}}}})),
+            "consist of small letters and underscores",
+        ),
+        ("a client without a tokenUrl", endpoint(json!({"auth": {"oauth2": {"secretRef": {"name": "s"}}}})), "tokenUrl"),
+        (
+            "a tokenUrl that is a template",
+            endpoint(json!({"auth": {"oauth2": {"secretRef": {"name": "s"}, "tokenUrl": "https://{{a}}"}}})),
+            "must be literal",
+        ),
+        (
+            "a parameter that Relaybook sets",
+            endpoint(json!({"auth": {"oauth2": {
+                "secretRef": {"name": "s"}, "tokenUrl": "https://a.net", "parameters": {"grant_type": "password"},
+            }}})),
+            "are set by Relaybook",
+        ),
         ("a method without a body", endpoint(json!({"method": "GET"})), "supported values: \"POST\", \"PUT\", \"PATCH\""),
         ("a timeout over 60s", endpoint(json!({"timeout": "61s"})), "from 100ms to 60s"),
         ("a timeout of zero", endpoint(json!({"timeout": "0s"})), "from 100ms to 60s"),

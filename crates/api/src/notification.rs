@@ -19,7 +19,8 @@ use super::conditions::Condition;
 use super::values::transition::TransitionType;
 pub use builtin::Builtin;
 pub use endpoint::{
-    Auth, BasicAuth, CaFrom, ClientCertificate, Endpoint, Method, Signing, Thread, ThreadUpdate, Tls, TokenAuth, UrlFrom,
+    Auth, BasicAuth, CaFrom, ClientAuthentication, ClientCertificate, Endpoint, GithubAppAuth, Method, OAuth2Auth, Signing,
+    Thread, ThreadUpdate, Tls, TokenAuth, UrlFrom,
 };
 pub use test_request::{LastTest, TEST, TestRequest, TestResult};
 

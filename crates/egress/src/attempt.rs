@@ -109,6 +109,52 @@ pub enum NotSent {
     /// The request is not valid in HTTP.
     #[error("invalid request: {0}")]
     InvalidRequest(&'static str),
+    /// A server issued no token for the request.
+    #[error("no token could be requested: {step}: {why}")]
+    TokenRefused {
+        /// What was requested.
+        step: &'static str,
+        /// The status of the answer, or what is wrong with it.
+        why: String,
+    },
+    /// The server that issues tokens did not answer in time.
+    #[error("no token could be requested: {0}: no answer in time")]
+    TokenUnanswered(&'static str),
+    /// The GitHub App is not installed for this repository.
+    #[error("no token could be requested: the installation of the GitHub App: 404; install the app for {0}")]
+    InstallationNotFound(String),
+    /// The installation of the GitHub App does not have what the token needs.
+    #[error(
+        "no token could be requested: the token of the GitHub App: 422; give its installation access to {repository}, with {permissions}"
+    )]
+    PermissionMissing {
+        /// The repository, as owner and name.
+        repository: String,
+        /// The permissions, with their levels.
+        permissions: String,
+    },
+    /// The settings allow no token for this repository.
+    #[error("{0} is not one of the repositories in endpoint.auth.githubApp.repositories")]
+    RepositoryNotAllowed(String),
+}
+
+impl NotSent {
+    /// Whether the server that issues tokens has refused one, or has not answered. Then it is not asked again at once.
+    pub(crate) const fn is_of_issuer(&self) -> bool {
+        matches!(
+            self,
+            Self::TokenRefused { .. }
+                | Self::TokenUnanswered(_)
+                | Self::InstallationNotFound(_)
+                | Self::PermissionMissing { .. }
+        )
+    }
+
+    /// Whether the delivery has waited for a server that did not answer.
+    #[must_use]
+    pub const fn is_silence(&self) -> bool {
+        matches!(self, Self::TokenUnanswered(_))
+    }
 }
 
 /// Why there was no answer.
@@ -145,6 +191,12 @@ impl FailureKind {
         matches!(self, Self::Dns | Self::Connect | Self::ConnectTimeout)
     }
 
+    /// Whether there was no answer in time.
+    #[must_use]
+    pub const fn is_timeout(self) -> bool {
+        matches!(self, Self::ConnectTimeout | Self::Timeout)
+    }
+
     /// Returns the machine-readable name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -161,7 +213,7 @@ impl FailureKind {
 
 impl Judged {
     /// The status, if the expression could be evaluated.
-    const fn status(&self) -> Option<u16> {
+    pub(crate) const fn status(&self) -> Option<u16> {
         match self {
             Self::As(status) => Some(*status),
             Self::Unreadable(_) => None,

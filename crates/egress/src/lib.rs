@@ -6,6 +6,7 @@
 //! Out: an [`Attempt`], and what it means ([`classify()`]); [`Receivers::origin`], which lanes to one receiver share;
 //! [`Secrets::check`] for the Ready condition; [`Secrets::changes`] for components that wait for a Secret. In addition, an
 //! [`Exporter`] sends spans to a [`Collector`], and [`Secrets::is_signed`] says whether a request has a signature with a key of a Secret.
+//! Tokens that a server issues for a request ([`tokens`]) stay in memory here.
 //!
 //! The output can be shown to everyone. No error text contains a part of a Secret or the message of a library. The answer of the
 //! receiver is masked: it does not show the Secrets that were sent to it. Redirects are never followed. Each address is checked
@@ -25,6 +26,7 @@ mod request;
 mod secrets;
 #[cfg(test)]
 mod tests;
+mod tokens;
 
 pub use addresses::policy::Policy;
 pub use addresses::rule::Rule;
@@ -38,7 +40,7 @@ pub use inbound::Signed;
 pub use inbound::keys_tried;
 pub use otlp::collector::{Collector, CollectorError};
 pub use otlp::export::Exporter;
-pub use request::forge::{Answer, ForgeRequest, Login, Unanswered};
+pub use request::forge::{Answer, AppScope, ForgeRequest, Login, Unanswered};
 pub use request::outgoing::{Destination, LaterRequest, Learned, Outgoing, ThreadRequest};
 pub use request::sender::{Receivers, Sender};
 pub use secrets::Secrets;

@@ -18,6 +18,7 @@ use super::attempt::NotSent;
 use super::client::tls;
 use super::request::compose;
 use super::request::signing::Signing;
+use super::tokens;
 use crate::addresses::policy::Policy;
 use changes::{Announcements, Changes};
 use contents::Contents;
@@ -81,7 +82,7 @@ impl Secrets {
             let contents = self.now(&needed.secret())?;
             match needed {
                 Needed::Url(key) => drop(compose::secret_url(&contents, key, policy, &mut Hidden::default())?),
-                Needed::Auth(auth) => drop(compose::credentials(&contents, auth, &mut Hidden::default())?),
+                Needed::Auth(auth) => tokens::check(auth, &contents, policy)?,
                 Needed::Authorities(key) => drop(tls::authorities(&contents, key)?),
                 Needed::ClientCertificate(name) => tls::checked_identity(&contents, name)?,
                 Needed::SigningKeys(name) => drop(Signing::read(&contents, name, &mut Hidden::default())?),

@@ -32,6 +32,7 @@ mod proxy;
 mod success;
 mod threads;
 mod tls;
+mod tokens;
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 /// A timeout that is much longer than any request here.

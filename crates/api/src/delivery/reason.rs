@@ -43,6 +43,12 @@ words! {
         SecretInvalid,
         /// The request is not valid in HTTP.
         InvalidRequest,
+        /// No token could be requested for the request.
+        TokenRefused,
+        /// The GitHub App is not installed for the repository.
+        InstallationNotFound,
+        /// The GitHub App has no permission, or no access to the repository.
+        PermissionMissing,
         /// A user has suspended the notification.
         Suspended,
         /// The global configuration is invalid, and the notification depends on it.

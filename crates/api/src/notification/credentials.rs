@@ -1,10 +1,13 @@
 //! Credentials by reference. Each reference contains the namespace of its Secret.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use http::HeaderName;
+use url::Url;
 
+use super::ClientAuthentication;
 use crate::ObjectName;
 
 /// Key of the user name in a Secret for HTTP Basic.
@@ -13,6 +16,13 @@ pub const USERNAME: &str = "username";
 pub const PASSWORD: &str = "password";
 /// Key of the token in a Secret for a forge.
 pub const TOKEN: &str = "token";
+
+/// Key of the private key in a Secret for a GitHub App.
+pub const PRIVATE_APP_KEY: &str = "privateKey";
+/// Key of the client's ID in a Secret for OAuth 2.0.
+pub const CLIENT_ID: &str = "clientId";
+/// Key of the client's secret in a Secret for OAuth 2.0.
+pub const CLIENT_SECRET: &str = "clientSecret";
 
 /// Credentials by reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +43,36 @@ pub enum AuthRef {
         /// The word before the token, such as `Bearer`. Empty if there is none.
         scheme: String,
     },
+    /// A token of a GitHub App.
+    GithubApp(Arc<GithubAppRef>),
+    /// A token of an OAuth 2.0 authorization server.
+    OAuth2(Arc<OAuth2Ref>),
+}
+
+/// A GitHub App by reference, and what its tokens are for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GithubAppRef {
+    /// The Secret with ID and private key.
+    pub secret: ObjectName,
+    /// Globs of the repositories for which tokens are requested. Empty: all.
+    pub repositories: Vec<String>,
+    /// The permissions of a token. Empty: all that the installation has.
+    pub permissions: BTreeMap<String, String>,
+}
+
+/// A client of an OAuth 2.0 authorization server by reference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OAuth2Ref {
+    /// The token endpoint.
+    pub token_url: Url,
+    /// The Secret with the client's ID and secret.
+    pub secret: ObjectName,
+    /// The scope to request.
+    pub scope: Option<String>,
+    /// Where ID and secret are in the request.
+    pub client_authentication: ClientAuthentication,
+    /// Further parameters of the form.
+    pub parameters: BTreeMap<String, String>,
 }
 
 /// One key of a Secret. Shown as `namespace/name, key k`.
@@ -109,6 +149,8 @@ impl AuthRef {
         match self {
             Self::Basic { namespace, name } => ObjectName::new(namespace, name),
             Self::Token { secret, .. } => secret.secret(),
+            Self::GithubApp(app) => app.secret.clone(),
+            Self::OAuth2(client) => client.secret.clone(),
         }
     }
 
@@ -118,6 +160,11 @@ impl AuthRef {
         match self {
             Self::Basic { namespace, name } => [USERNAME, PASSWORD].map(|key| SecretKey::new(namespace, name, key)).to_vec(),
             Self::Token { secret, .. } => vec![secret.clone()],
+            Self::GithubApp(app) => vec![SecretKey::new(&app.secret.namespace, &app.secret.name, PRIVATE_APP_KEY)],
+            Self::OAuth2(client) => {
+                let key = |key| SecretKey::new(&client.secret.namespace, &client.secret.name, key);
+                [CLIENT_ID, CLIENT_SECRET].map(key).to_vec()
+            }
         }
     }
 }

@@ -226,7 +226,8 @@ impl Method {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
-    {"rule": "has(self.basic) != has(self.token)", "message": "set exactly one of basic and token"},
+    {"rule": "[has(self.basic), has(self.token), has(self.githubApp), has(self.oauth2)].filter(x, x).size() == 1",
+     "message": "set exactly one of basic, token, githubApp and oauth2"},
 ]))]
 pub struct Auth {
     /// HTTP Basic (RFC 7617), from a Secret with the keys `username` and `password`.
@@ -235,6 +236,71 @@ pub struct Auth {
     /// One header with a token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<TokenAuth>,
+    /// A token of a GitHub App, for the repository in the path of the URL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub github_app: Option<Box<GithubAppAuth>>,
+    /// A token of an OAuth 2.0 authorization server, by client credentials (RFC 6749, 4.4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oauth2: Option<Box<OAuth2Auth>>,
+}
+
+/// A GitHub App. Its tokens are for one repository.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GithubAppAuth {
+    /// The Secret with the keys `clientId` or `appId`, `privateKey` (PEM), and optionally `installationId`. The key names of Flux work, too.
+    pub secret_ref: SecretRef,
+    /// Globs of repositories as `OWNER/NAME`, such as `acme/*`. No token is requested for another one. Default: all repositories of the installation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 256)), extend("x-kubernetes-validations" = [
+        {"rule": "self.all(r, r.matches('^[^/]+/[^/]+$'))", "message": "each one is a glob of OWNER/NAME, such as acme/*"},
+    ]))]
+    pub repositories: Option<Vec<String>>,
+    /// The permissions of a token, by name: `read`, `write` or `admin`. Default: those that the built-in template needs, if the same namespace chooses it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxProperties" = 16, "x-kubernetes-validations" = [
+        {"rule": "self.all(k, k.matches('^[a-z_]{1,64}$'))", "message": "names of permissions consist of small letters and underscores"},
+    ]), schema_with = "levels")]
+    pub permissions: Option<BTreeMap<String, String>>,
+}
+
+/// A client at an OAuth 2.0 authorization server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OAuth2Auth {
+    /// URL of the token endpoint.
+    #[schemars(length(min = 1, max = 2048), extend("x-kubernetes-validations" = [
+        {"rule": "self.startsWith('https://') || self.startsWith('http://')",
+         "message": "must begin with https:// or http://"},
+        {"rule": "!self.contains('{{')", "message": "must be literal"},
+    ]))]
+    pub token_url: String,
+    /// The Secret with the keys `clientId` and `clientSecret`.
+    pub secret_ref: SecretRef,
+    /// The scope to request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1024))]
+    pub scope: Option<String>,
+    /// Where the client's ID and secret are in the request: in the header `Authorization` (`Basic`), or in the form (`Body`). Default `Basic`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_authentication: Option<ClientAuthentication>,
+    /// Further parameters of the form, such as `audience` or `resource`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxProperties" = 8, "x-kubernetes-validations" = [
+        {"rule": "self.all(k, !(k in ['grant_type', 'scope', 'client_id', 'client_secret']))",
+         "message": "grant_type, scope, client_id and client_secret are set by Relaybook"},
+    ]), schema_with = "form")]
+    pub parameters: Option<BTreeMap<String, String>>,
+}
+
+/// Where the ID and the secret of an OAuth 2.0 client are in the request for a token (RFC 6749, 2.3.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum ClientAuthentication {
+    /// HTTP Basic.
+    #[default]
+    Basic,
+    /// The fields `client_id` and `client_secret` of the form.
+    Body,
 }
 
 /// HTTP Basic.
@@ -271,6 +337,24 @@ pub(crate) fn texts(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         "type": "object",
         "nullable": true,
         "additionalProperties": {"type": "string", "maxLength": 4096},
+    })
+}
+
+/// Returns the schema of permissions.
+fn levels(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "type": "object",
+        "nullable": true,
+        "additionalProperties": {"type": "string", "enum": ["read", "write", "admin"]},
+    })
+}
+
+/// Returns the schema of the parameters of a form.
+fn form(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "type": "object",
+        "nullable": true,
+        "additionalProperties": {"type": "string", "minLength": 1, "maxLength": 1024},
     })
 }
 

@@ -17,6 +17,7 @@ pub mod nearest;
 pub mod permalink;
 pub mod redirect;
 pub mod refs;
+pub mod repository;
 pub mod revision;
 pub mod shard;
 pub mod status;

@@ -16,6 +16,7 @@ use crate::SendError;
 const KEPT: usize = 16;
 
 /// Computes keys of origins.
+#[derive(Clone)]
 pub(crate) struct Origins([u8; 32]);
 
 impl Origins {

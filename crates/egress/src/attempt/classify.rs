@@ -26,8 +26,8 @@ pub enum Verdict {
         /// The reason.
         reason: Reason,
     },
-    /// Retry immediately: the receiver rejected the credentials, and they changed while the request was in flight. Each such answer
-    /// requires one more change of the Secret, so this cannot loop.
+    /// Retry immediately: the receiver rejected the credentials, and they changed while the request was in flight, or the token was not new. Each
+    /// such answer requires one more change of the Secret, or a token that was issued a minute ago, so this cannot loop.
     Again {
         /// The reason.
         reason: Reason,
@@ -80,7 +80,10 @@ pub fn not_sent(why: &NotSent) -> Reason {
         NotSent::SecretReserved(_) => Reason::SecretReserved,
         NotSent::SecretMissing(_) | NotSent::KeyMissing(_) => Reason::SecretMissing,
         NotSent::SecretInvalid { .. } | NotSent::SecretCharacter { .. } => Reason::SecretInvalid,
-        NotSent::DestinationForbidden(_) => Reason::DestinationForbidden,
+        NotSent::DestinationForbidden(_) | NotSent::RepositoryNotAllowed(_) => Reason::DestinationForbidden,
+        NotSent::TokenRefused { .. } | NotSent::TokenUnanswered(_) => Reason::TokenRefused,
+        NotSent::InstallationNotFound(_) => Reason::InstallationNotFound,
+        NotSent::PermissionMissing { .. } => Reason::PermissionMissing,
         NotSent::InsecureScheme => Reason::InsecureScheme,
         NotSent::InvalidRequest(_) => Reason::InvalidRequest,
     }

@@ -3,6 +3,8 @@
 //! In: a [`ForgeRequest`]. Out: an [`Answer`], or why there is none. It uses the same connections, egress policy, TLS and proxy as
 //! deliveries, but its own HTTP clients, and it is not counted as an attempt of a delivery.
 
+use http::StatusCode;
+use secrecy::ExposeSecret as _;
 use tokio::time::Instant;
 
 use super::body::{Incomplete, whole};
@@ -13,7 +15,10 @@ use super::sender::{Sender, secret_wait};
 use super::signing::Signing;
 use crate::attempt::{NotSent, failure};
 use crate::client::traffic::Traffic;
+use crate::secrets::contents::Contents;
 use crate::secrets::redact::Hidden;
+use crate::tokens::github::App;
+use crate::tokens::{self, Lent};
 use relaybook_api::notification::credentials::{SecretKey, TOKEN};
 use relaybook_telemetry::metrics::RequestClass;
 
@@ -26,7 +31,7 @@ impl Sender {
         result
     }
 
-    async fn whole_answer(&self, asked: &ForgeRequest, deadline: Instant) -> Result<Answer, Unanswered> {
+    pub(crate) async fn whole_answer(&self, asked: &ForgeRequest, deadline: Instant) -> Result<Answer, Unanswered> {
         let prepared = self.prepare_login(asked, deadline).await.map_err(Unanswered::NotSent)?;
         let terms = Terms {
             traffic: Traffic::Forges,
@@ -48,6 +53,12 @@ impl Sender {
             Incomplete::Broken => failure::broken_body(&terms).into(),
             Incomplete::TooLarge => Unanswered::TooLarge(asked.limit),
         })?;
+        if head.status == StatusCode::UNAUTHORIZED
+            && let Some(lent) = &prepared.lent
+        {
+            // The next request has another token.
+            self.tokens.forget(lent);
+        }
         Ok(Answer::new(head.status.as_u16(), head.headers, body, prepared.hidden))
     }
 
@@ -56,19 +67,44 @@ impl Sender {
         self.policy.url(&asked.url)?;
         let (wait, mut used) = (secret_wait(deadline), Vec::new());
         let mut hidden = self.hidden(Hidden::default(), &asked.headers);
-        let credentials = match &asked.login {
-            None => Credentials::None,
-            Some(Login::Git { secret, user }) => {
-                compose::git(&*self.read_secret(secret.clone(), wait, &mut used).await?, secret, user, &mut hidden)?
-            }
-            Some(Login::Token { secret, header, scheme }) => {
-                let key = SecretKey::new(&secret.namespace, &secret.name, TOKEN);
-                let contents = self.read_secret(secret.clone(), wait, &mut used).await?;
-                compose::token(&contents, &key, header, scheme, &mut hidden)?
-            }
-        };
+        let (mut credentials, mut lent) = (Credentials::None, None);
+        if let Some(login) = &asked.login {
+            let (Login::Git { secret, app, .. } | Login::Token { secret, app, .. }) = login;
+            let contents = self.read_secret(secret.clone(), wait, &mut used).await?;
+            lent = match app.as_ref().filter(|_| App::is_in(&contents)) {
+                Some(scope) => Some(self.token_of_app(secret, &contents, scope, &asked.tls, deadline).await?),
+                None => None,
+            };
+            credentials = match &lent {
+                Some(lent) => issued(login, lent, &mut hidden)?,
+                None => known(login, &contents, &mut hidden)?,
+            };
+        }
         let tls = self.tls(&asked.tls, wait, &mut used).await?;
-        Ok(Prepared { url: asked.url.clone(), credentials, signing: Signing::default(), tls, hidden, used })
+        Ok(Prepared { url: asked.url.clone(), credentials, signing: Signing::default(), tls, hidden, used, lent })
+    }
+}
+
+/// Returns the credentials that a Secret contains as they are.
+fn known(login: &Login, contents: &Contents, hidden: &mut Hidden) -> Result<Credentials, NotSent> {
+    match login {
+        Login::Git { secret, user, .. } => compose::git(contents, secret, user, hidden),
+        Login::Token { secret, header, scheme, .. } => {
+            let key = SecretKey::new(&secret.namespace, &secret.name, TOKEN);
+            compose::token(contents, &key, header, scheme, hidden)
+        }
+    }
+}
+
+/// Returns the credentials with an issued token.
+fn issued(login: &Login, lent: &Lent, hidden: &mut Hidden) -> Result<Credentials, NotSent> {
+    lent.secrets().for_each(|secret| hidden.add(secret.expose_secret()));
+    match login {
+        Login::Git { user, .. } => {
+            hidden.add_basic(user, lent.token().expose_secret());
+            Ok(Credentials::Basic { username: (*user).into(), password: lent.token().clone() })
+        }
+        Login::Token { header, .. } => Ok(Credentials::Header(header.clone(), tokens::bearer(lent.token())?)),
     }
 }
 

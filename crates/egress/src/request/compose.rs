@@ -18,8 +18,9 @@ use crate::client::proxy::Proxy;
 use crate::client::tls::Tls;
 use crate::secrets::contents::Contents;
 use crate::secrets::redact::Hidden;
+use crate::tokens::Lent;
 use relaybook_api::notification::Method;
-use relaybook_api::notification::credentials::{AuthRef, PASSWORD, SecretKey, TOKEN, USERNAME};
+use relaybook_api::notification::credentials::{PASSWORD, SecretKey, TOKEN, USERNAME};
 use relaybook_api::{ObjectName, Time};
 
 const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
@@ -43,6 +44,8 @@ pub(crate) struct Prepared {
     pub(crate) hidden: Hidden,
     /// The Secrets that were read for the request.
     pub(crate) used: Vec<(ObjectName, Arc<Contents>)>,
+    /// The issued token that is sent.
+    pub(crate) lent: Option<Lent>,
 }
 
 /// Returns the URL in the value of a key, if the policy allows it, and adds it to `hidden`.
@@ -69,14 +72,6 @@ pub(crate) fn parsed_url(contents: &Contents, key: &SecretKey) -> Result<Url, No
     let is_quoted = text.starts_with(['"', '\'']);
     let problem = if is_quoted { "is not a URL: remove the quotation marks" } else { "is not a URL" };
     Url::parse(text).map_err(|_| NotSent::SecretInvalid { key: key.clone(), problem })
-}
-
-/// Returns the credentials in a Secret, and adds them to `hidden`.
-pub(crate) fn credentials(contents: &Contents, auth: &AuthRef, hidden: &mut Hidden) -> Result<Credentials, NotSent> {
-    match auth {
-        AuthRef::Basic { namespace, name } => basic(contents, namespace, name, hidden),
-        AuthRef::Token { secret, header, scheme } => token(contents, secret, header, scheme, hidden),
-    }
 }
 
 /// The characters that a value may contain.
@@ -113,7 +108,7 @@ fn refused(c: char, allowed: Characters) -> Option<&'static str> {
 }
 
 /// Reads the user name and the password from a Secret, and adds them to `hidden`.
-fn basic(contents: &Contents, namespace: &str, name: &str, hidden: &mut Hidden) -> Result<Credentials, NotSent> {
+pub(crate) fn basic(contents: &Contents, namespace: &str, name: &str, hidden: &mut Hidden) -> Result<Credentials, NotSent> {
     let (user_key, pass_key) = (SecretKey::new(namespace, name, USERNAME), SecretKey::new(namespace, name, PASSWORD));
     let (username, password) = (contents.text(&user_key)?, contents.text(&pass_key)?);
     hidden.add(username);

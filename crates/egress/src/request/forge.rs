@@ -4,7 +4,9 @@
 //! is none ([`Unanswered`]). An incomplete answer is no answer. The body of an answer can contain the Secrets that were sent, so only
 //! [`Answer::shown`] returns text for users.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,6 +19,7 @@ use crate::request::body::READ;
 use crate::secrets::redact::{Beginning, Hidden};
 use relaybook_api::ObjectName;
 use relaybook_api::notification::credentials::TlsRef;
+use relaybook_api::values::repository::Repository;
 
 /// One request whose whole answer is needed, with credentials by reference.
 #[derive(Clone)]
@@ -53,6 +56,8 @@ pub enum Login {
         secret: ObjectName,
         /// The user name, if the Secret has no key `username`.
         user: &'static str,
+        /// What the password is for, if the Secret contains a GitHub App. `None`: it is no Secret of an app.
+        app: Option<Arc<AppScope>>,
     },
     /// One header with the value of the key `token`.
     Token {
@@ -62,7 +67,18 @@ pub enum Login {
         header: HeaderName,
         /// The word before the token, such as `Bearer`. Empty if there is none.
         scheme: &'static str,
+        /// What the token is for, if the Secret contains a GitHub App. `None`: it is no Secret of an app.
+        app: Option<Arc<AppScope>>,
     },
+}
+
+/// What a token of a GitHub App is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AppScope {
+    /// The repository. The token is requested at its API.
+    pub repository: Repository,
+    /// The permissions of the token, by name.
+    pub permissions: BTreeMap<String, String>,
 }
 
 /// The complete answer to a request. Each HTTP status is an answer, also of a redirect, which is never followed.

@@ -14,14 +14,14 @@ use tokio::time::Instant;
 use url::Url;
 
 use super::body::{Incomplete, READ, Read, beginning};
-use super::compose::{self, Credentials, Prepared, credentials, parsed_url, secret_url};
+use super::compose::{self, Credentials, Prepared, parsed_url, secret_url};
 use super::exchange::{Terms, deadline};
 use super::outgoing::{Destination, Learned, Outgoing};
 use super::signing::Signing;
 use crate::SendError;
 use crate::addresses::origin::Origins;
 use crate::addresses::policy::Policy;
-use crate::attempt::{self, Attempt, AttemptResult, NotSent, failure};
+use crate::attempt::{self, Attempt, AttemptResult, Judged, NotSent, failure};
 use crate::client::proxy::Proxy;
 use crate::client::tls::Tls;
 use crate::client::traffic::Traffic;
@@ -29,6 +29,7 @@ use crate::client::{ClientError, Clients};
 use crate::secrets::Secrets;
 use crate::secrets::contents::Contents;
 use crate::secrets::redact::{Beginning, Hidden, withheld};
+use crate::tokens::Tokens;
 use relaybook_api::notification::credentials::{AuthRef, Authorities, TlsRef};
 use relaybook_api::values::redirect::redirect_origin;
 use relaybook_api::{ObjectName, Time};
@@ -42,13 +43,14 @@ const ORIGIN: usize = 8;
 /// The connect timeout of most requests.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Sends requests.
-#[derive(Debug)]
+/// Sends requests. A clone shares all connections and tokens.
+#[derive(Clone, Debug)]
 pub struct Sender {
-    pub(super) policy: Arc<Policy>,
+    pub(crate) policy: Arc<Policy>,
     secrets: Secrets,
-    pub(super) clients: Clients,
+    pub(super) clients: Arc<Clients>,
     origins: Origins,
+    pub(crate) tokens: Tokens,
     pub(super) metrics: Metrics,
 }
 
@@ -100,7 +102,14 @@ impl Sender {
         let policy = Arc::new(policy);
         let unusable = |error: ClientError| SendError::Client(Box::new(error));
         let clients = Clients::new(Arc::clone(&policy), proxy, roots, CONNECT_TIMEOUT).map_err(unusable)?;
-        Ok(Self { policy, secrets, clients, origins: Origins::new(provider)?, metrics })
+        Ok(Self {
+            policy,
+            secrets,
+            clients: Arc::new(clients),
+            origins: Origins::new(provider)?,
+            tokens: Tokens::default(),
+            metrics,
+        })
     }
 
     /// Returns what knows the origins of receivers.
@@ -146,16 +155,20 @@ impl Sender {
                 secret_url(&*self.read_secret(key.secret(), wait, &mut used).await?, key, &self.policy, &mut hidden)?
             }
         };
-        let credentials = match &out.auth {
-            None => Credentials::None,
-            Some(auth) => credentials(&*self.read_secret(auth.secret(), wait, &mut used).await?, auth, &mut hidden)?,
-        };
         let signing = match &out.signing {
             None => Signing::default(),
             Some(name) => Signing::read(&*self.read_secret(name.clone(), wait, &mut used).await?, name, &mut hidden)?,
         };
         let tls = self.tls(&out.tls, wait, &mut used).await?;
-        Ok(Prepared { url, credentials, signing, tls, hidden, used })
+        // A token is requested last, because a request cannot be sent without the others.
+        let (credentials, lent) = match &out.auth {
+            None => (Credentials::None, None),
+            Some(auth) => {
+                let contents = self.read_secret(auth.secret(), wait, &mut used).await?;
+                self.credentials(auth, &contents, &url, out, deadline, &mut hidden).await?
+            }
+        };
+        Ok(Prepared { url, credentials, signing, tls, hidden, used, lent })
     }
 
     /// Adds the credentials of the proxy and the sensitive headers of a request to its secrets.
@@ -168,7 +181,7 @@ impl Sender {
     }
 
     /// Reads the trusted CA certificates and the client certificate.
-    pub(super) async fn tls(
+    pub(crate) async fn tls(
         &self,
         wanted: &TlsRef,
         wait: Instant,
@@ -285,7 +298,9 @@ impl Sender {
         let redirect = redirected(head, prepared).filter(|_| !out.withhold_answer);
         let body = read.body.first(READ);
         let body = if out.withhold_answer { withheld(&body) } else { prepared.hidden.shown(&body) };
-        let rotated = prepared.used.iter().any(|(name, then)| self.secrets.differs(name, then));
+        let is_401 = judged.as_ref().map_or(Some(status), Judged::status) == Some(401);
+        let is_replaced = is_401 && prepared.lent.as_ref().is_some_and(|lent| self.tokens.forget(lent));
+        let rotated = is_replaced || prepared.used.iter().any(|(name, then)| self.secrets.differs(name, then));
         AttemptResult::Answered { status, judged, retry_after, redirect, body, rotated }
     }
 }
@@ -337,6 +352,6 @@ fn redirected(head: &Parts, prepared: &Prepared) -> Option<String> {
 }
 
 /// Returns until when a request waits for the first event of the watch of a Secret.
-pub(super) fn secret_wait(deadline: Instant) -> Instant {
+pub(crate) fn secret_wait(deadline: Instant) -> Instant {
     deadline.min(Instant::now() + SECRET_WAIT)
 }

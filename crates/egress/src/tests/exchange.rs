@@ -43,11 +43,11 @@ pub(super) fn named() -> ObjectName {
 }
 
 pub(super) fn bearer() -> Login {
-    Login::Token { secret: named(), header: AUTHORIZATION, scheme: "Bearer" }
+    Login::Token { secret: named(), header: AUTHORIZATION, scheme: "Bearer", app: None }
 }
 
 pub(super) fn git() -> Login {
-    Login::Git { secret: named(), user: "x-access-token" }
+    Login::Git { secret: named(), user: "x-access-token", app: None }
 }
 
 /// Bytes whose order is visible, and which are not text.

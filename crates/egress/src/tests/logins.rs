@@ -11,7 +11,7 @@ use relaybook_api::values::refs::INBOUND;
 async fn a_login_is_sent_in_its_header() {
     let server = Receiver::answering(OK).await;
     let private = HeaderName::from_static("private-token");
-    let token = |header, scheme| Login::Token { secret: named(), header, scheme };
+    let token = |header, scheme| Login::Token { secret: named(), header, scheme, app: None };
     for (data, login, line) in [
         (&[("token", "t0ken\n")][..], bearer(), "authorization: Bearer t0ken"),
         (&[("token", "t0ken")], token(AUTHORIZATION, "token"), "authorization: token t0ken"),

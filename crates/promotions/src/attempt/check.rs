@@ -5,7 +5,7 @@
 
 use url::Url;
 
-use super::remote::kind;
+use super::logins::kind;
 use super::template;
 use relaybook_api::promotion::{GitRepository, PromotedPipeline, PromotionStrategy, PullRequestStrategy};
 use relaybook_api::values::refs::is_service;

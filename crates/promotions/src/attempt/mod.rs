@@ -5,12 +5,13 @@
 //! the pull request a branch and a last line of its description. So an attempt first looks for what an earlier one made.
 //!
 //! [`commit`] makes and pushes the commit, [`pull_request`] opens, reads and closes the pull request. [`remote`] sends all requests,
-//! [`repositories`] limits how many repositories are read, and [`clock`] limits the time of the attempt. [`values`], [`template`] and [`problem`]
-//! are pure: the edits of files, the texts of users, and what errors mean. [`check`] says before the first attempt what none could use.
+//! [`repositories`] limits how many repositories are read, and [`clock`] limits the time of the attempt. [`logins`], [`values`], [`template`] and
+//! [`problem`] are pure: credentials, the edits of files, the texts of users, and what errors mean. [`check`] says before the first attempt what none could use.
 
 mod check;
 mod clock;
 mod commit;
+mod logins;
 mod problem;
 mod pull_request;
 mod remote;
@@ -23,12 +24,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use logins::{Payer, origin, payer};
 use relaybook_api::promotion::{GitRepository, PromotionStrategy, PullRequestStrategy};
 use relaybook_api::{Promotion, PromotionStatus};
 use relaybook_core::promotion::policy::{interval, repository};
 use relaybook_core::promotion::progress::{Found, Problem, Task};
 use relaybook_egress::Sender;
-use remote::{Budgets, Payer, origin, payer};
+use remote::Budgets;
 use repositories::Repositories;
 
 pub use check::{Sample, Unusable, unusable};

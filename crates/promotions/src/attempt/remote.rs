@@ -3,27 +3,27 @@
 //! In: the repository of a strategy. Out: a [`GitRemote`] and a [`ForgeRemote`]. Both use the connections, the egress policy, TLS and the proxy
 //! of all other requests. The words of servers can repeat a Secret, so they are masked before they are shown.
 
-use parking_lot::Mutex;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method};
+use parking_lot::Mutex;
 use url::Url;
 
 use super::clock::WaitedTooLong;
+use super::logins::{Payer, forge_repository, kind, origin, parsed, payer, scope, secret, tls};
 use super::problem::{of_forge, of_git, unanswered};
 use super::repositories::{Memory, Permit};
-use super::values::always;
 use super::{Attempt, Outside, lock};
-use relaybook_api::notification::credentials::{Authorities, SecretKey, TlsRef};
+use relaybook_api::notification::credentials::TlsRef;
 use relaybook_api::promotion::{ForgeType, GitRepository, PullRequestStrategy};
 use relaybook_api::values::redirect::redirect_origin;
-use relaybook_api::{ObjectName, Time, now, since_boot};
+use relaybook_api::{Time, now, since_boot};
 use relaybook_core::promotion::progress::Problem;
 use relaybook_egress::{Answer, ForgeRequest, Login, Unanswered};
 use relaybook_forge::budget;
 use relaybook_forge::budget::{End, Priority, Quota};
-use relaybook_forge::{Intent, Kind, Meaning, Repository};
+use relaybook_forge::{Intent, Meaning, Repository};
 use relaybook_git::{Bound, GitError, Id, Paths, Remote, Snapshot, Transport, TransportError};
 
 /// Timeout of one request.
@@ -54,8 +54,10 @@ impl<'a> GitRemote<'a> {
     pub(super) fn new(outside: &'a Outside, attempt: &'a Attempt, repository: &GitRepository) -> Result<Self, Problem> {
         parsed(&repository.url)?;
         let namespace = attempt.namespace();
-        let user = attempt.pull_request().and_then(|of| kind(of.type_).git_user()).unwrap_or(USER);
-        let login = secret(&namespace, repository).map(|secret| Login::Git { secret, user });
+        let forge = attempt.pull_request();
+        let user = forge.and_then(|of| kind(of.type_).git_user()).unwrap_or(USER);
+        let app = forge.map(forge_repository).transpose()?.and_then(|at| scope(&at, repository));
+        let login = secret(&namespace, repository).map(|secret| Login::Git { secret, user, app });
         let url = repository.url.trim_end_matches('/').to_owned();
         Ok(Self {
             outside,
@@ -198,9 +200,7 @@ pub(super) struct ForgeRemote<'a> {
 
 impl<'a> ForgeRemote<'a> {
     pub(super) fn new(outside: &'a Outside, attempt: &'a Attempt, of: &PullRequestStrategy) -> Result<Self, Problem> {
-        let (url, api) = (parsed(&of.repository.url)?, of.api_url.as_deref().map(parsed).transpose()?);
-        let repository =
-            Repository::new(kind(of.type_), &url, api.as_ref()).map_err(|error| always("UrlInvalid", &error.to_string()))?;
+        let repository = forge_repository(of)?;
         let namespace = attempt.namespace();
         let payer = payer(&namespace, &of.repository);
         let credential = repository.kind().credential();
@@ -208,6 +208,7 @@ impl<'a> ForgeRemote<'a> {
             secret,
             header: HeaderName::from_static(credential.header),
             scheme: credential.prefix.trim_end(),
+            app: scope(&repository, &of.repository),
         });
         Ok(Self { outside, attempt, repository, login, tls: tls(&namespace, &of.repository), payer })
     }
@@ -337,53 +338,6 @@ impl Budgets {
     }
 }
 
-/// Returns the origin of the API of a strategy.
-pub(super) fn origin(of: &PullRequestStrategy) -> Option<String> {
-    let (url, api) = (Url::parse(&of.repository.url).ok()?, of.api_url.as_deref().and_then(|api| Url::parse(api).ok()));
-    let repository = Repository::new(kind(of.type_), &url, api.as_ref()).ok()?;
-    Some(repository.api().origin().ascii_serialization())
-}
-
-fn parsed(url: &str) -> Result<Url, Problem> {
-    Url::parse(url)
-        .map_err(|error| always("UrlInvalid", &format!("the URL of the repository or of the API is not valid: {error}")))
-}
-
 fn header(name: &str, value: &str) -> Option<(HeaderName, HeaderValue)> {
     Some((HeaderName::try_from(name).ok()?, HeaderValue::try_from(value).ok()?))
-}
-
-/// The namespace whose budget a request uses, and its Secret.
-pub(super) type Payer = (String, Option<ObjectName>);
-
-/// Returns whose budget the requests to the forge of a repository use.
-pub(super) fn payer(namespace: &str, repository: &GitRepository) -> Payer {
-    (namespace.to_owned(), secret(namespace, repository))
-}
-
-/// Returns the Secret with the credentials.
-fn secret(namespace: &str, repository: &GitRepository) -> Option<ObjectName> {
-    let secret = repository.secret_ref.as_ref()?;
-    Some(ObjectName::new(namespace, &secret.name))
-}
-
-fn tls(namespace: &str, repository: &GitRepository) -> TlsRef {
-    let Some(tls) = &repository.tls else { return TlsRef::default() };
-    let authorities = tls.ca_from.as_ref().map_or(Authorities::System, |ca| {
-        let key = &ca.secret_key_ref;
-        Authorities::Secret(SecretKey::new(namespace, &key.name, &key.key))
-    });
-    let client_certificate = tls.client_certificate.as_ref().map(|of| ObjectName::new(namespace, &of.secret_ref.name));
-    TlsRef { authorities, client_certificate, skip_verify: false }
-}
-
-/// Returns the kind of a forge.
-pub(super) const fn kind(type_: ForgeType) -> Kind {
-    match type_ {
-        ForgeType::Gitea => Kind::Gitea,
-        ForgeType::Github => Kind::Github,
-        ForgeType::Gitlab => Kind::Gitlab,
-        ForgeType::BitbucketCloud => Kind::BitbucketCloud,
-        ForgeType::BitbucketServer => Kind::BitbucketServer,
-    }
 }

@@ -2,14 +2,15 @@
 //!
 //! In: layers, from the least specific to the most specific. Out: one value, and for each of its fields the layer that set it. Layers merge
 //! as in RFC 7386 (<https://www.rfc-editor.org/rfc/rfc7386>): objects merge, everything else is replaced. `null` does not survive kubectl,
-//! so two things have another form: `remove` deletes fields, and setting one alternative deletes the others.
+//! so two things have another form: `remove` deletes fields, and setting one alternative deletes the others. Credentials that request tokens
+//! are replaced as a whole, because each of their fields decides what the tokens allow.
 
+mod globs;
 mod namespace;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use globset::{Glob, GlobSet, GlobSetBuilder};
 use kube_core::ResourceExt as _;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -17,6 +18,7 @@ use serde_json::{Map, Value};
 use super::problem::Problem;
 use super::resolve::defaults::{CONNECT_TIMEOUT, TIMEOUT};
 use super::resolve::delivering::Delivering;
+pub use globs::ClusterGlobs;
 pub use namespace::is_layer_of;
 use relaybook_api::notification::{NotificationLayer, Ordering, Settings};
 use relaybook_api::pipeline::target::{Entry, TargetInfo};
@@ -25,11 +27,13 @@ use relaybook_api::{Notification, PipelineSpec, duration_text};
 /// Groups of fields of which at most one can be set, by the object that contains them.
 const CHOICES: [(&str, &[&str]); 5] = [
     ("/endpoint", &["url", "urlFrom"]),
-    ("/endpoint/auth", &["basic", "token"]),
+    ("/endpoint/auth", &["basic", "token", "githubApp", "oauth2"]),
     ("/endpoint/tls/caFrom", &["configMapKeyRef", "secretKeyRef"]),
     ("/endpoint/thread/update", &["path", "append"]),
     ("/template", &["builtin", "inline", "configMapKeyRef"]),
 ];
+/// Objects that a layer replaces as a whole.
+const WHOLE: [&str; 2] = ["/endpoint/auth/githubApp", "/endpoint/auth/oauth2"];
 /// The object whose field names are not case-sensitive.
 const HEADERS: &str = "/endpoint/headers";
 
@@ -171,25 +175,6 @@ pub fn own<'a>(
     }
 }
 
-/// The globs of overrides. Each list is compiled once, because a pipeline can have many targets.
-#[derive(Default)]
-pub struct ClusterGlobs<'a>(HashMap<&'a [String], GlobSet>);
-
-impl<'a> ClusterGlobs<'a> {
-    /// Whether one of the globs matches the name of the cluster that a target is about, with or without its namespace.
-    fn match_cluster_of(&mut self, target: &TargetInfo, globs: &'a [String]) -> bool {
-        let set = self.0.entry(globs).or_insert_with(|| {
-            let mut set = GlobSetBuilder::new();
-            for glob in globs.iter().filter_map(|glob| Glob::new(glob).ok()) {
-                set.add(glob);
-            }
-            set.build().unwrap_or_default()
-        });
-        let short = target.cluster_ref.as_ref().map_or(target.cluster.as_str(), |cluster| &cluster.name);
-        set.is_match(short) || set.is_match(&target.cluster)
-    }
-}
-
 /// The layer of a pipeline as a whole. It applies to targets that have no more specific layer.
 #[must_use]
 pub fn of_whole_pipeline(spec: &PipelineSpec, namespace: &str, name: &str) -> Option<Layer> {
@@ -239,6 +224,13 @@ pub fn fold(layers: &[Layer], mut see: impl FnMut(&Folded)) -> Result<Folded, Pr
             if pointer.split('/').nth(1) == Some("pipelineSelector") {
                 let message =
                     format!("{pointer:?} in {}: a layer cannot remove pipelineSelector; delete this entry", layer.source);
+                return Err(Problem::invalid("remove", message));
+            }
+            if let Some(whole) = WHOLE.into_iter().find(|whole| is_within(pointer, whole)) {
+                let message = format!(
+                    "{pointer:?} in {}: a layer cannot remove a part of {whole}; set all of it instead",
+                    layer.source
+                );
                 return Err(Problem::invalid("remove", message));
             }
             folded.take_away(pointer).ok_or_else(|| {
@@ -346,8 +338,8 @@ impl Folded {
                     self.forget(&pointer);
                 }
                 Value::Object(inner) => {
-                    let was_object = target.get(name).is_some_and(Value::is_object);
-                    if !was_object {
+                    let merges = target.get(name).is_some_and(Value::is_object) && !WHOLE.contains(&pointer.as_str());
+                    if !merges {
                         self.forget(&pointer);
                         target.insert(name.clone(), Value::Object(Map::new()));
                     }
@@ -389,6 +381,11 @@ impl Folded {
             self.forget(&format!("{at}/{}", escape(&rival)));
         }
     }
+}
+
+/// Whether a JSON Pointer is the one of a field in this object.
+fn is_within(pointer: &str, object: &str) -> bool {
+    pointer.strip_prefix(object).is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// Escapes a name as one step of a JSON Pointer (RFC 6901).

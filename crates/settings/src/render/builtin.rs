@@ -155,6 +155,9 @@ pub struct Credentials {
     /// The scheme before a token, if it is not the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheme: Option<String>,
+    /// The permissions that a token of a GitHub App needs, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub permissions: BTreeMap<String, String>,
     /// A description of the required credentials and permissions.
     pub description: String,
 }

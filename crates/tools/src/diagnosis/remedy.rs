@@ -26,7 +26,7 @@ const SPEC: &str = "correct the field that the message names; `relaybook lint` f
 const ITSELF: &str = "wait: it ends by itself";
 
 /// Reasons, and what to do about them. `NAME` and `NAMESPACE` are those of the object.
-const REMEDIES: [(&[&str], &str); 33] = [
+const REMEDIES: [(&[&str], &str); 36] = [
     (&["SecretMissing", "KubeconfigMissing"], SECRET),
     (
         &["SecretInvalid", "KubeconfigInvalid", "KeyMissing", "KeyInvalid"],
@@ -36,6 +36,12 @@ const REMEDIES: [(&[&str], &str); 33] = [
     (&["SecretReserved"], "refer to another Secret; this type is only for the keys of hooks"),
     (&["SecretUnreadable", "ConfigMapUnreadable", "Forbidden"], PERMISSION),
     (&["SecretUnknown", "ConfigMapUnknown", "Initializing", "CacheNotSynced", "TemplatesCompiling", "NotReady"], ITSELF),
+    (
+        &["TokenRefused"],
+        "compare the Secret and the token URL with the server that issues tokens; the message has its answer",
+    ),
+    (&["InstallationNotFound"], "install the GitHub App for the repository that the message names"),
+    (&["PermissionMissing"], "give the GitHub App access to the repository, and the permissions of the template's page"),
     (&["CredentialsRejected", "Unauthorized"], "put valid credentials into the Secret; what waits is sent afterwards"),
     (&["ReceiverError", "Timeout", "ConnectionFailed", "DnsFailed"], RECEIVER),
     (&["Unreachable", CLUSTER_UNREACHABLE], "check the cluster and its kubeconfig Secret; Relaybook tries again"),

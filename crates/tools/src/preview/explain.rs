@@ -275,8 +275,8 @@ fn unobserved(pipeline: &Pipeline, target: &TargetInfo) -> Option<Wrong> {
 
 /// Masks literal values whose names indicate credentials. References are not masked.
 fn mask(spec: &mut Map<String, Value>) {
-    for (part, map) in [("endpoint", "headers"), ("template", "parameters")] {
-        let values = spec.get_mut(part).and_then(|p| p.get_mut(map)).and_then(Value::as_object_mut);
+    for (part, map) in [("endpoint", "/headers"), ("endpoint", "/auth/oauth2/parameters"), ("template", "/parameters")] {
+        let values = spec.get_mut(part).and_then(|part| part.pointer_mut(map)).and_then(Value::as_object_mut);
         for (name, value) in values.into_iter().flatten() {
             if is_secret(name) {
                 *value = Value::from(MASK);

@@ -104,6 +104,7 @@ fn credentials(sending: &Sending) -> Vec<(String, String)> {
             Some((header.as_str().to_owned(), MASK.to_owned()))
         }
         Some(AuthRef::Token { header, scheme, .. }) => Some((header.as_str().to_owned(), format!("{scheme} {MASK}"))),
+        Some(AuthRef::GithubApp(_) | AuthRef::OAuth2(_)) => Some(("authorization".to_owned(), format!("Bearer {MASK}"))),
         None => None,
     };
     let signature = sending.signing.as_ref().map(|_| ("webhook-signature".to_owned(), format!("v1,{MASK}")));

@@ -169,6 +169,7 @@ impl Decided {
 fn attempt_outcome(result: &AttemptResult, after: After, now: Instant) -> AttemptOutcome {
     match result {
         AttemptResult::Answered { .. } => AttemptOutcome::Answer,
+        AttemptResult::NotSent(why) if why.is_silence() => AttemptOutcome::NoToken,
         AttemptResult::NotSent(_) => AttemptOutcome::Nothing,
         AttemptResult::Failed(failure) if failure.kind.is_unreachable() => {
             // After the delivery is parked (retries exhausted), the next delivery can probe at once.

@@ -123,7 +123,7 @@ fn leaves(value: &Value, at: String, all: &mut Vec<String>) {
 }
 
 #[test]
-fn setting_one_alternative_removes_the_others_of_lower_layers() {
+fn setting_an_alternative_or_a_whole_removes_what_lower_layers_have_there() {
     let key = json!({"secretKeyRef": {"name": "a", "key": "b"}});
     for (beneath, above, result) in [
         (
@@ -147,6 +147,11 @@ fn setting_one_alternative_removes_the_others_of_lower_layers() {
             json!({"endpoint": {"headers": {"X-Team": "d"}}}),
             json!({"endpoint": {"headers": {"X-Team": "d", "b": "c"}}}),
         ),
+        (
+            json!({"endpoint": {"auth": {"oauth2": {"scope": "a", "parameters": {"b": "c"}}}}}),
+            json!({"endpoint": {"auth": {"oauth2": {"tokenUrl": "d"}}}}),
+            json!({"endpoint": {"auth": {"oauth2": {"tokenUrl": "d"}}}}),
+        ),
     ] {
         let both = folded(&[layer(&beneath), layer(&above)]);
         assert_eq!(Value::Object(both.value.clone()), result);
@@ -164,7 +169,7 @@ fn a_layer_that_sets_two_alternatives_is_refused() {
         (json!({"endpoint": {"url": "https://a.net", "urlFrom": key}}), "set url or urlFrom, not both"),
         (
             json!({"endpoint": {"auth": {"token": key, "basic": {"secretRef": {"name": "a"}}}}}),
-            "set exactly one of basic and token",
+            "set exactly one of basic, token, githubApp and oauth2",
         ),
         (json!({"endpoint": {"headers": {"X-Team": "a", "x-team": "b"}}}), "occurs twice"),
         (json!({"template": {"builtin": "generic", "inline": {"body": "x"}}}), "set exactly one of builtin"),
@@ -205,7 +210,8 @@ fn removed_fields_are_gone_and_can_be_set_again() {
         assert_eq!(Value::Object(both.value.clone()), result);
         assert_eq!(both.author("/endpoint/auth").is_some(), both.value["endpoint"].get("auth").is_some());
     }
-    for bad in ["endpoint", "a/b", "", "/pipelineSelector", "/pipelineSelector/matchLabels"] {
+    let part = "/endpoint/auth/githubApp/repositories";
+    for bad in ["endpoint", "a/b", "", "/pipelineSelector", "/pipelineSelector/matchLabels", part] {
         assert!(fold(&[beneath.clone(), remove(&[bad], json!({}))], |_| {}).is_err(), "{bad:?}");
     }
 }

@@ -98,6 +98,8 @@ fn all(sending: &Sending, config_maps: &[ConfigMapKey]) -> Vec<(&'static str, St
     match &sending.auth {
         Some(AuthRef::Basic { namespace, name }) => all.push(("basic", namespace.clone(), vec![name.clone()])),
         Some(AuthRef::Token { secret, .. }) => all.push(key("token", secret)),
+        Some(AuthRef::GithubApp(app)) => all.push(secret("githubApp", &app.secret)),
+        Some(AuthRef::OAuth2(client)) => all.push(secret("oauth2", &client.secret)),
         None => {}
     }
     all.extend(sending.signing.iter().map(|name| secret("signing", name)));

@@ -4,6 +4,7 @@
 //! (`delivering`, `defaults`), and how a receiver sees that it is a test (`marking`). Or a problem, also for contradicting fields
 //! (`rules`) and for credentials that would go to a wrong receiver (`trust`).
 
+mod credentials;
 pub(super) mod defaults;
 pub(super) mod delivering;
 pub(super) mod given;

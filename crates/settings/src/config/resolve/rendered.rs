@@ -16,7 +16,8 @@ use crate::config::problem::Problem;
 use crate::render::{Data, HeaderTemplate, RenderError, Values};
 use relaybook_api::TransitionType;
 use relaybook_api::notification::Method;
-use relaybook_api::notification::credentials::SecretKey;
+use relaybook_api::notification::credentials::{AuthRef, SecretKey};
+use relaybook_api::values::repository::Repository;
 
 /// The rendered request for a transition, without credentials by reference.
 #[derive(Clone, PartialEq, Eq)]
@@ -69,6 +70,7 @@ impl Sending {
             Destination::Url(url) => Address::Url(url.render(&values).map_err(|e| Problem::url(&self.url_field, &e))?),
             Destination::Secret(key) => Address::Secret(key.clone()),
         };
+        self.check_repository(&address)?;
         let header = |template: &HeaderTemplate| {
             let problem = |e: RenderError| Problem::template(header_field(template.name()), &e);
             let value = template.render(&values).map_err(problem)?;
@@ -78,6 +80,18 @@ impl Sending {
         let headers = self.headers.iter().map(header).collect::<Result<_, Problem>>()?;
         let body = self.body.render(&values).map_err(|e| Problem::template(&self.body_field, &e))?;
         Ok(Rendered { address, headers, body, credentials: credentials(&values) })
+    }
+
+    /// Checks that the URL names the repository for which a GitHub App needs a token.
+    fn check_repository(&self, address: &Address) -> Result<(), Problem> {
+        match (&self.auth, address) {
+            (Some(AuthRef::GithubApp(_)), Address::Url(url)) if Repository::of(url).is_none() => {
+                let message =
+                    "endpoint.auth.githubApp needs /repos/OWNER/NAME in the path, because a token is for one repository";
+                Err(Problem::invalid(self.url_field.clone(), message))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Renders what differs in a request that continues a message. `remembered`: the values of the earlier answers.

@@ -3,6 +3,7 @@
 //! The schema of a pipeline has no such rules for its layers, because the layers are in lists of lists. The API server never validates the
 //! merged result of several layers.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::defaults::duration;
@@ -29,6 +30,10 @@ const RESERVED: [&str; 16] = [
     "webhook-timestamp",
     "webhook-signature",
 ];
+/// Fields of a request for a token that Relaybook sets.
+const FORM: [&str; 4] = ["grant_type", "scope", "client_id", "client_secret"];
+/// Maximum number of other fields.
+const MOST_PARAMETERS: usize = 8;
 const MILLIS_100: Duration = Duration::from_millis(100);
 
 /// Checks a notification against the rules of the schema.
@@ -60,6 +65,16 @@ fn endpoint(endpoint: &Endpoint) -> Result<(), Problem> {
     if header.is_some_and(is_reserved) {
         let message = "Relaybook or the connection sets this header; use another name, such as X-Token";
         return Err(Problem::invalid("spec.endpoint.auth.token.header", message));
+    }
+    let client = endpoint.auth.as_ref().and_then(|auth| auth.oauth2.as_ref());
+    let parameters = client.and_then(|client| client.parameters.as_ref());
+    if let Some(name) = parameters.into_iter().flat_map(BTreeMap::keys).find(|name| FORM.contains(&name.as_str())) {
+        let field = format!("spec.endpoint.auth.oauth2.parameters.{name}");
+        return Err(Problem::invalid(field, "grant_type, scope, client_id and client_secret are set by Relaybook"));
+    }
+    if parameters.is_some_and(|parameters| parameters.len() > MOST_PARAMETERS) {
+        let message = format!("has more than {MOST_PARAMETERS} parameters");
+        return Err(Problem::invalid("spec.endpoint.auth.oauth2.parameters", message));
     }
     let minute = Duration::from_mins(1);
     within("spec.endpoint.timeout", endpoint.timeout.as_deref(), MILLIS_100, minute)?;
@@ -132,6 +147,12 @@ mod tests {
             (
                 json!({"endpoint": {"tls": {"insecureSkipVerify": true, "caFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}}}),
                 "spec.endpoint.tls",
+            ),
+            (
+                json!({"endpoint": {"auth": {"oauth2": {
+                    "tokenUrl": "https://a.net", "secretRef": {"name": "a"}, "parameters": {"scope": "b"},
+                }}}}),
+                "spec.endpoint.auth.oauth2.parameters.scope",
             ),
             (json!({"delivery": {"retry": {"max": "2h"}}}), "spec.delivery.retry.max"),
             (json!({"delivery": {"retry": {"maxAge": "721h"}}}), "spec.delivery.retry.maxAge"),

@@ -1,18 +1,14 @@
 //! How a delivery becomes a request: URL, method, headers, body, and credentials by reference.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::str::FromStr as _;
 use std::time::Duration;
 
-use http::HeaderName;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
-
+use super::credentials::{auth, secret_key, secret_name, tls};
 use super::defaults::{CONNECT_TIMEOUT, TIMEOUT, URL, duration};
 use super::given::{Given, Places};
 use super::marking::{Marking, Reads, marking};
 use super::rendered::try_samples;
-use super::template::{self, Chosen, choose};
+use super::template::{Chosen, choose};
 use super::thread::{Thread, remembered, thread};
 use super::trust::is_secret;
 use crate::answer::Success;
@@ -22,7 +18,7 @@ use crate::render::{Body, HeaderTemplate, Parameters, UrlTemplate};
 use relaybook_api::notification as spec;
 use relaybook_api::notification::Method;
 use relaybook_api::notification::credentials::{AuthRef, Authorities, Needed, SecretKey, TlsRef};
-use relaybook_api::values::refs::{ConfigMapKey, SecretKeyRef, is_service};
+use relaybook_api::values::refs::is_service;
 use relaybook_api::{NotificationSpec, ObjectName, TransitionType};
 
 /// How a delivery becomes a request.
@@ -198,7 +194,7 @@ fn compile(
         url_field,
         method: endpoint.method.unwrap_or(chosen.method),
         headers,
-        auth: endpoint.auth.as_ref().map(|a| auth(a, chosen, places)).transpose()?.flatten(),
+        auth: endpoint.auth.as_ref().map(|a| auth(a, endpoint, chosen, places, given)).transpose()?.flatten(),
         tls: tls(endpoint.tls.as_ref(), places, given)?,
         signing: endpoint.signing.as_ref().map(|s| secret_name(&s.secret_ref.name, places.of("/endpoint/signing"))),
         timeout: duration("spec.endpoint.timeout", endpoint.timeout.as_deref(), TIMEOUT)?,
@@ -270,72 +266,6 @@ fn headers(
 
 pub(crate) fn header_field(name: &str) -> String {
     format!("spec.endpoint.headers[{name}]")
-}
-
-fn auth(auth: &spec::Auth, chosen: &Chosen, places: &Places<'_>) -> Result<Option<AuthRef>, Problem> {
-    match (&auth.basic, &auth.token) {
-        (Some(basic), None) => {
-            let namespace = places.of("/endpoint/auth/basic/secretRef").to_owned();
-            Ok(Some(AuthRef::Basic { namespace, name: basic.secret_ref.name.clone() }))
-        }
-        (None, Some(token)) => {
-            let name = token.header.as_deref().or(chosen.token_header.as_deref()).unwrap_or("Authorization");
-            let header = HeaderName::from_str(name).map_err(|_| {
-                Problem::invalid("spec.endpoint.auth.token.header", format!("{name:?} is not a header name"))
-            })?;
-            // The usual scheme of the receiver applies only to its usual header.
-            let usual_header = chosen.token_header.as_deref().unwrap_or("Authorization");
-            let usual = chosen.token_scheme.as_deref().filter(|_| name.eq_ignore_ascii_case(usual_header));
-            let default = if header == http::header::AUTHORIZATION { "Bearer" } else { "" };
-            Ok(Some(AuthRef::Token {
-                secret: secret_key(&token.secret_key_ref, places.of("/endpoint/auth/token/secretKeyRef")),
-                header,
-                scheme: token.scheme.as_deref().or(usual).unwrap_or(default).to_owned(),
-            }))
-        }
-        (None, None) => Ok(None),
-        (Some(_), Some(_)) => Err(Problem::invalid("spec.endpoint.auth", "set exactly one of basic and token")),
-    }
-}
-
-fn tls(tls: Option<&spec::Tls>, places: &Places<'_>, given: &Given<'_>) -> Result<TlsRef, Problem> {
-    let Some(tls) = tls else { return Ok(TlsRef::default()) };
-    let authorities = match &tls.ca_from {
-        None => Authorities::System,
-        Some(spec::CaFrom { secret_key_ref: Some(from), config_map_key_ref: None }) => {
-            Authorities::Secret(secret_key(from, places.of("/endpoint/tls/caFrom/secretKeyRef")))
-        }
-        Some(spec::CaFrom { secret_key_ref: None, config_map_key_ref: Some(from) }) => {
-            let field = "spec.endpoint.tls.caFrom.configMapKeyRef";
-            let namespace = places.of(template::AUTHORITIES).to_owned();
-            let key = ConfigMapKey { namespace, name: from.name.clone(), key: from.key.clone() };
-            let pem = template::read(&key, field, given)?;
-            let has_some = CertificateDer::pem_slice_iter(pem.as_bytes()).next().is_some_and(|first| first.is_ok());
-            if !has_some {
-                return Err(Problem::invalid(field, format!("ConfigMap {key} contains no certificate in PEM format")));
-            }
-            Authorities::Pem(pem)
-        }
-        Some(_) => {
-            let message = "set exactly one of configMapKeyRef and secretKeyRef";
-            return Err(Problem::invalid("spec.endpoint.tls.caFrom", message));
-        }
-    };
-    let certificate = tls.client_certificate.as_ref();
-    Ok(TlsRef {
-        authorities,
-        client_certificate: certificate
-            .map(|c| secret_name(&c.secret_ref.name, places.of("/endpoint/tls/clientCertificate"))),
-        skip_verify: tls.insecure_skip_verify.unwrap_or(false),
-    })
-}
-
-fn secret_name(name: &str, namespace: &str) -> ObjectName {
-    ObjectName::new(namespace, name)
-}
-
-fn secret_key(reference: &SecretKeyRef, namespace: &str) -> SecretKey {
-    SecretKey::new(namespace, &reference.name, &reference.key)
 }
 
 /// Returns the transitions for which this notification has a trigger. Returns all transitions if `triggers` is not set.

@@ -42,6 +42,8 @@ pub enum AttemptOutcome {
         /// When the lane would try again, by the monotonic clock.
         again: Instant,
     },
+    /// No request was made, because the server that issues tokens did not answer. A worker has waited for it.
+    NoToken,
     /// No request was made.
     Nothing,
 }

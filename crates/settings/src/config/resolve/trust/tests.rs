@@ -13,8 +13,13 @@ fn checked(layers: &[Value]) -> Result<(), String> {
     by(&layers.iter().cloned().enumerate().map(|(at, value)| (source(at), value)).collect::<Vec<_>>())
 }
 
-/// Checks layers from these sources. The layers of the global configuration are in a namespace of their own.
+/// Checks layers from these sources.
 fn by(layers: &[(Source, Value)]) -> Result<(), String> {
+    folded(layers).map(drop)
+}
+
+/// Checks layers from these sources, and returns the merged `auth`. The layers of the global configuration are in a namespace of their own.
+fn folded(layers: &[(Source, Value)]) -> Result<Value, String> {
     let layers = layers.iter().map(|(source, value)| {
         let remove = value.get("remove").and_then(Value::as_array).into_iter().flatten();
         let mut fields = value.as_object().cloned().unwrap_or_default();
@@ -29,7 +34,8 @@ fn by(layers: &[(Source, Value)]) -> Result<(), String> {
     history.check(&folded).map_err(|problem| {
         assert_eq!(problem.reason(), Reason::CredentialOriginMismatch);
         problem.to_string()
-    })
+    })?;
+    Ok(folded.value.get("endpoint").and_then(|endpoint| endpoint.get("auth")).cloned().unwrap_or_default())
 }
 
 fn token() -> Value {
@@ -147,6 +153,35 @@ fn a_layer_of_another_namespace_does_not_remember_answers_to_credentials() {
         assert_eq!(checked.is_err(), is_refused, "{field}: {checked:?}");
         let own = by(&[(Source::Notification, beneath.clone()), (Source::Pipeline, thread(field, value))]);
         assert_eq!(own, Ok(()), "{field}, of the same namespace");
+    }
+}
+
+#[test]
+fn a_layer_does_not_decide_which_tokens_another_one_requests() {
+    let app = json!({"secretRef": {"name": "app"}, "repositories": ["acme/web"], "permissions": {"statuses": "write"}});
+    let client = json!({"tokenUrl": "https://login.example", "secretRef": {"name": "client"}, "parameters": {"a": "b"}});
+    let with = |auth: Value| json!({"endpoint": {"url": "https://a.example", "auth": auth}});
+    for (what, beneath, above, of_both) in [
+        ("another origin", json!({"githubApp": app}), endpoint(json!({"url": "https://evil.example"})), None),
+        ("another origin", json!({"oauth2": client}), endpoint(json!({"url": "https://evil.example"})), None),
+        (
+            "repositories without a Secret",
+            json!({"githubApp": app}),
+            with(json!({"githubApp": {"repositories": ["acme/*"]}})),
+            Some(json!({"githubApp": {"repositories": ["acme/*"]}})),
+        ),
+        (
+            "a client of its own",
+            json!({"oauth2": client}),
+            with(json!({"oauth2": {"tokenUrl": "https://evil.example", "secretRef": {"name": "own"}}})),
+            Some(json!({"oauth2": {"tokenUrl": "https://evil.example", "secretRef": {"name": "own"}}})),
+        ),
+        ("another path", json!({"githubApp": app}), with(json!({})), Some(json!({"githubApp": app}))),
+    ] {
+        for from in [Source::Global, Source::Notification] {
+            let found = folded(&[(from.clone(), with(beneath.clone())), (Source::Pipeline, above.clone())]);
+            assert_eq!(found.ok(), of_both.clone(), "{what}, over {from}");
+        }
     }
 }
 

@@ -180,7 +180,9 @@ impl Origin {
                 entry.limit = (entry.limit + 1).min(most);
                 entry.failures = 0;
             }
-            AttemptOutcome::Silence | AttemptOutcome::NoConnection { .. } => entry.limit = (entry.limit / 2).max(1),
+            AttemptOutcome::Silence | AttemptOutcome::NoConnection { .. } | AttemptOutcome::NoToken => {
+                entry.limit = (entry.limit / 2).max(1);
+            }
             AttemptOutcome::Nothing => {}
         }
         match outcome {
@@ -193,7 +195,7 @@ impl Origin {
                 }
             }
             AttemptOutcome::Silence => entry.failures = 0,
-            AttemptOutcome::Answer | AttemptOutcome::Nothing => {}
+            AttemptOutcome::Answer | AttemptOutcome::NoToken | AttemptOutcome::Nothing => {}
         }
         self.doubtful += if entry.is_doubtful() { entry.busy } else { 0 };
         let sleeps = entry.probing.as_ref().map(|p| p.until).filter(|until| *until > now && !entry.ready.is_empty());

@@ -149,6 +149,16 @@ fn a_prompt_answer_counts_for_an_hour() {
 }
 
 #[test]
+fn a_token_server_that_hangs_reduces_the_limit_and_says_nothing_about_the_receiver() {
+    let (mut fair_queue, now) = (FairQueue::new(64), Instant::now());
+    fair_queue.ready("x", lane("a", 0), now);
+    let turn = fair_queue.next(now).unwrap();
+    fair_queue.release("x", &turn.lane, AttemptOutcome::NoToken, now);
+    (0..20).for_each(|n| fair_queue.ready("x", lane("a", n), now));
+    assert_eq!((take(&mut fair_queue, now).len(), fair_queue.unreachable()), (FIRST / 2, 0));
+}
+
+#[test]
 fn a_reduced_limit_outlasts_the_longest_time_between_two_attempts() {
     let (mut fair_queue, now) = (FairQueue::new(64), Instant::now());
     fair_queue.ready("x", lane("a", 0), now);
@@ -321,8 +331,8 @@ mod many {
                     _ => {
                         if let Some(turn) = held.pop() {
                             let again = now + Duration::from_secs(seconds);
-                            let outcome = [AttemptOutcome::Answer, AttemptOutcome::Silence, AttemptOutcome::NoConnection { again }, AttemptOutcome::Nothing];
-                            fair_queue.release(&turn.origin, &turn.lane, outcome[usize::try_from(seconds % 4).unwrap()], now);
+                            let outcome = [AttemptOutcome::Answer, AttemptOutcome::Silence, AttemptOutcome::NoConnection { again }, AttemptOutcome::NoToken, AttemptOutcome::Nothing];
+                            fair_queue.release(&turn.origin, &turn.lane, outcome[usize::try_from(seconds % 5).unwrap()], now);
                         }
                     }
                 }

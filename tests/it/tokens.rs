@@ -1,0 +1,98 @@
+//! Credentials that are issued for a short time: a GitHub App, and OAuth 2.0. The token is requested by the controller, and is in no object.
+
+use relaybook_api::{Delivery, Notification, Outcome};
+use serde_json::{Value, json};
+
+use crate::support::receiver::Request;
+use crate::support::{Receiver, Relaybook, Reply, World};
+
+const PEM: &str = include_str!("../../crates/egress/src/tokens/app.pem");
+const COMMIT: &str = "5f3d2c1b0a9e8d7c6b5a4f3e2d1c0b9a8f7e6d5c";
+const NEXT: &str = "9c1e1fd35d2e0b7a4a1bd2ae8e0a2b6a0f4f3e21";
+
+/// Answers as GitHub does. It issues tokens only to a signed statement, and accepts a status only with a token.
+fn github(request: &Request) -> Reply {
+    let authorization = request.header("authorization");
+    let is_statement = authorization.starts_with("Bearer eyJ") && authorization.matches('.').count() == 2;
+    let said = |status, body: Value| Reply::status(status).body(&body.to_string());
+    match request.path.as_str() {
+        "/repos/acme/web/installation" if is_statement => said(200, json!({"id": 7})),
+        "/app/installations/7/access_tokens" if is_statement => {
+            said(201, json!({"token": "ghs_t0k3n", "expires_at": "2099-01-01T00:00:00Z"}))
+        }
+        path if path.starts_with("/repos/acme/web/statuses/") && authorization == "Bearer ghs_t0k3n" => said(201, json!({})),
+        _ => said(401, json!({"message": "Bad credentials"})),
+    }
+}
+
+/// Waits for the delivery of the next revision.
+async fn outcome(world: &World, notification: &str, outcome: Option<Outcome>, reason: Option<&str>) -> Delivery {
+    let is_it = |d: &Delivery| {
+        let status = d.status.clone().unwrap_or_default();
+        d.spec.notification == notification && status.outcome == outcome && status.reason.as_deref() == reason
+    };
+    world.delivery(&format!("Deployed main@sha1:{NEXT}"), is_it).await
+}
+
+#[tokio::test]
+async fn a_github_app_and_an_oauth_client_send_with_issued_tokens() {
+    let world = World::new("tokens").await;
+    let (hub, board, issuer) = (Receiver::start(), Receiver::start(), Receiver::start());
+    hub.decide(github);
+    // Without a change, the server is not asked again before the end of the test.
+    issuer.decide(|_| Reply::status(400).header("retry-after", "600").body(&json!({"error": "invalid_client"}).to_string()));
+    world.kustomize("web", &format!("main@sha1:{COMMIT}")).await;
+    world.flux_pipeline("shop", &["dev/web"]).await;
+    world.secret("app", json!({"clientId": "Iv23", "privateKey": PEM})).await;
+    world.secret("client", json!({"clientId": "me", "clientSecret": "s3cr3t-value"})).await;
+    let app = json!({"githubApp": {"secretRef": {"name": "app"}, "repositories": ["acme/*"]}});
+    let parameters = json!({"owner": "acme", "repository": "web"});
+    let status = json!({"builtin": "github-commit-status", "parameters": parameters});
+    world.builtin("status", &hub, status, json!({"endpoint": {"auth": app}})).await;
+    let client = json!({"oauth2": {"tokenUrl": issuer.url("/token"), "secretRef": {"name": "client"}, "scope": "deploys"}});
+    let wait = json!({"retry": {"initial": "1s", "max": "1s"}});
+    world.notification("board", &board, json!({"endpoint": {"auth": client}, "delivery": wait})).await;
+    let _relaybook = Relaybook::start(&world).await;
+    world.settled().await;
+
+    world.applied("web", &format!("main@sha1:{NEXT}")).await;
+    outcome(&world, "status", Some(Outcome::Delivered), None).await;
+    assert_eq!(hub.to(&format!("/repos/acme/web/statuses/{NEXT}")).len(), 1);
+    let asked = hub.to("/app/installations/7/access_tokens").remove(0).json();
+    assert_eq!(asked, json!({"repositories": ["web"], "permissions": {"statuses": "write"}}));
+
+    // The authorization server refuses the client, until somebody corrects it.
+    let waits = outcome(&world, "board", None, Some("TokenRefused")).await.status.unwrap();
+    let said = "no token could be requested: the token of the authorization server: 400, invalid_client";
+    assert_eq!(waits.error.as_deref(), Some(said));
+    assert_eq!((waits.attempts, board.log().len()), (0, 0));
+    issuer.decide(|_| {
+        let token = json!({"access_token": "0auth-t0k3n", "token_type": "Bearer", "expires_in": 600});
+        Reply::status(200).body(&token.to_string())
+    });
+    world
+        .patch::<k8s_openapi::api::core::v1::Secret>("client", json!({"stringData": {"clientSecret": "another-s3cr3t"}}))
+        .await;
+    outcome(&world, "board", Some(Outcome::Delivered), None).await;
+    assert_eq!(board.log()[0].header("authorization"), "Bearer 0auth-t0k3n");
+    assert_eq!(issuer.log().len(), 2, "one that was refused, and one with the new secret");
+    let form = String::from_utf8(issuer.log().pop().unwrap().body).unwrap();
+    assert_eq!(form, "grant_type=client_credentials&scope=deploys");
+
+    let everything = serde_json::to_string(&(world.deliveries().await, world.get_notification("board").await)).unwrap();
+    assert!(!everything.contains("t0k3n") && !everything.contains("s3cr3t"), "a token or a secret is in an object");
+}
+
+#[tokio::test]
+async fn invalid_issued_credentials_are_refused_with_their_field() {
+    let world = World::new("tokens-invalid").await;
+    let receiver = Receiver::start();
+    let _relaybook = Relaybook::start(&world).await;
+    let from = json!({"secretKeyRef": {"name": "hook", "key": "url"}});
+    let secret = json!({"githubApp": {"secretRef": {"name": "app"}}});
+    let over = json!({"endpoint": {"url": null, "urlFrom": from, "auth": secret}});
+    let created: Notification = world.notification("hidden", &receiver, over).await;
+    assert!(created.metadata.uid.is_some());
+    let condition = world.condition("hidden", "Ready", |c| c.message.contains("githubApp")).await;
+    assert!(condition.message.contains("spec.endpoint.auth.githubApp: requires endpoint.url"), "{}", condition.message);
+}
