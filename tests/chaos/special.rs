@@ -45,20 +45,29 @@ pub fn replaced(rows: &[Row]) -> Vec<Row> {
 }
 
 /// Finds more requests in some time than the rate allows. Each new process starts with a full burst.
+///
+/// The requests from one to another are too many if their number is above the bursts and the rate of that time. Both are differences of sums
+/// since the beginning, so only the least sum before a request must be known.
 fn paced(mut times: Vec<Instant>, crew: &Crew) -> Option<Finding> {
     times.sort();
     let (per_second, burst) = RATE;
-    for (i, first) in times.iter().enumerate() {
-        for (n, last) in (1_u32..).zip(&times[i..]) {
-            let changes = crew.changes.iter().filter(|at| **at + CHANGE >= *first && **at <= *last).count();
-            let buckets = 1.0 + f64::from(u32::try_from(changes).unwrap_or(u32::MAX));
-            let span = last.duration_since(*first).as_secs_f64();
-            if f64::from(n) > f64::from(burst) * buckets + f64::from(per_second) * span + LATE {
-                return Some(finding(
-                    "order",
-                    format!("paced: {n} requests in {span:.1} s, after {changes} changes of process"),
-                ));
-            }
+    let begin = *times.first()?;
+    let number = |count: usize| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
+    let changes = |is_before: &dyn Fn(Instant) -> bool| crew.changes.iter().filter(|at| is_before(**at)).count();
+    // What is used up, without the bursts of these changes of process.
+    let used = |requests: usize, changes: usize, at: Instant| {
+        number(requests) - f64::from(burst) * number(changes) - f64::from(per_second) * at.duration_since(begin).as_secs_f64()
+    };
+    let mut least: Option<(f64, usize)> = None;
+    for (last, at) in times.iter().enumerate() {
+        let before = used(last, changes(&|change| change + CHANGE < *at), *at);
+        if least.is_none_or(|(least, _)| before < least) {
+            least = Some((before, last));
+        }
+        let (before, first) = least?;
+        if used(last + 1, changes(&|change| change <= *at), *at) - before > f64::from(burst) + LATE {
+            let (requests, span) = (last + 1 - first, at.duration_since(times[first]).as_secs_f64());
+            return Some(finding("order", format!("paced: {requests} requests in {span:.1} s")));
         }
     }
     None
