@@ -52,8 +52,9 @@ const OWNED: &[(&str, &str)] = &[
     // One module knows the template engine, and one file the encoding of spans.
     ("handlebars", "relaybook_settings::render"),
     ("opentelemetry_proto", "relaybook_egress::otlp::encode"),
-    // Four files sign, verify signatures and encrypt.
+    // Five files sign, verify signatures and encrypt.
     ("ring", "relaybook_egress::inbound"),
+    ("ring", "relaybook_egress::request::signing"),
     ("ring", "relaybook_egress::tokens::github"),
     ("ring", "relaybook_page::access::origin"),
     ("ring", "relaybook_page::access::seal"),

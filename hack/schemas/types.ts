@@ -11,6 +11,7 @@ import type { GitStatus, GitStatusContext, GitStatusState } from "azure-devops-n
 // https://docs.slack.dev/reference/methods/chat.postMessage/: the package has types only for the parts.
 export interface Slack {
   channel?: string;
+  username?: string;
   text: string;
   blocks?: KnownBlock[];
   attachments?: MessageAttachment[];
@@ -32,6 +33,7 @@ interface TeamsCard extends Omit<IAdaptiveCard, "msteams"> {
 // https://developers.mattermost.com/integrate/webhooks/incoming/
 export interface Mattermost {
   channel?: string;
+  username?: string;
   text?: string;
   attachments?: MattermostAttachment[];
 }

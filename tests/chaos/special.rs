@@ -56,7 +56,9 @@ fn paced(mut times: Vec<Instant>, crew: &Crew) -> Option<Finding> {
     let changes = |is_before: &dyn Fn(Instant) -> bool| crew.changes.iter().filter(|at| is_before(**at)).count();
     // What is used up, without the bursts of these changes of process.
     let used = |requests: usize, changes: usize, at: Instant| {
-        number(requests) - f64::from(burst) * number(changes) - f64::from(per_second) * at.duration_since(begin).as_secs_f64()
+        number(requests)
+            - f64::from(burst) * number(changes)
+            - f64::from(per_second) * at.duration_since(begin).as_secs_f64()
     };
     let mut least: Option<(f64, usize)> = None;
     for (last, at) in times.iter().enumerate() {

@@ -96,7 +96,7 @@ fn a_version_without_a_commit_is_a_clear_error() {
 }
 
 /// The templates whose messages name the revision beside a label, with the label of the revision that runs and of the one that ran.
-const MESSAGES: [(Builtin, [&str; 2]); 21] = [
+const MESSAGES: [(Builtin, [&str; 2]); 22] = [
     (Builtin::Slack, RUNS),
     (Builtin::Teams, RUNS),
     (Builtin::GoogleChat, RUNS),
@@ -118,6 +118,7 @@ const MESSAGES: [(Builtin, [&str; 2]); 21] = [
     (Builtin::Alertmanager, ["running_revision", "previous_revision"]),
     (Builtin::IncidentIo, ["running_revision", "previous_revision"]),
     (Builtin::NewRelicEvent, ["running_revision", "previous_revision"]),
+    (Builtin::FluxEvent, ["running_revision", "previous_revision"]),
 ];
 const RUNS: [&str; 2] = ["Runs", "Ran"];
 /// The commit that runs in the samples of a failure.

@@ -80,6 +80,7 @@ pub fn rocketchat() -> Value {
         "text": {"type": "string", "minLength": 1},
         "parseUrls": {"type": "boolean"},
         "channel": {"type": "string"},
+        "alias": {"type": "string"},
         "roomId": {"type": "string"},
         "tmid": {"type": "string"},
         "attachments": {"type": "array", "items": attachment},
@@ -218,6 +219,24 @@ pub fn new_relic_events() -> Value {
         "required": ["eventType"],
     });
     json!({"type": "array", "maxItems": 2000, "items": event})
+}
+
+/// <https://github.com/fluxcd/pkg/blob/main/apis/event/v1beta1/event.go>
+pub fn flux_event() -> Value {
+    let text = json!({"type": "string", "minLength": 1});
+    let object = json!({"kind": text, "namespace": text, "name": text, "uid": text, "apiVersion": text});
+    let properties = json!({
+        "involvedObject": record(&object, &["kind", "namespace", "name", "apiVersion"]),
+        "severity": {"enum": ["trace", "info", "error"]},
+        "timestamp": {"type": "string", "pattern": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$"},
+        "message": {"type": "string", "minLength": 1, "maxLength": 39_000},
+        "reason": text,
+        "metadata": {"type": "object", "additionalProperties": {"type": "string"}},
+        "reportingController": text,
+        "reportingInstance": {"type": "string"},
+    });
+    let required = ["involvedObject", "severity", "timestamp", "message", "reason", "reportingController"];
+    record(&properties, &required)
 }
 
 fn post(path: &str, query: &[&str], properties: &Value, required: &[&str]) -> Value {

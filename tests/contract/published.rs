@@ -78,6 +78,7 @@ pub fn contract(builtin: Builtin) -> Contract {
         Builtin::Zoom => Operation(documented(documented::zoom())),
         Builtin::IncidentIo => Operation(documented(documented::incident_io())),
         Builtin::NewRelicEvent => Schema(schema_of(&documented::new_relic_events())),
+        Builtin::FluxEvent => Schema(schema_of(&documented::flux_event())),
         Builtin::GrafanaAnnotation => Operation(documented(documented::grafana())),
         Builtin::Generic => Ours,
     }

@@ -97,6 +97,25 @@ fn github_requests_name_the_api_version_of_the_templates() {
     }
 }
 
+/// Slack and Discord do not change the name of a sender afterwards. A reply is a message of its own.
+#[test]
+fn the_name_of_the_sender_is_in_requests_that_create_a_message() {
+    for (builtin, mode, field, is_later) in [
+        (Builtin::Slack, "update", "username", false),
+        (Builtin::Slack, "thread", "username", true),
+        (Builtin::Discord, "update", "username", false),
+        (Builtin::Rocketchat, "thread", "alias", true),
+    ] {
+        let data = Data::sample(TransitionType::Failed);
+        let subject = Subject::setting(builtin, &[("mode", mode), ("username", "Relay")]);
+        let requests = [subject.render(&data).unwrap(), subject.render_later(&data)];
+        let named = requests.map(|request| request.json().get(field).is_some_and(|name| name == "Relay"));
+        assert_eq!(named, [true, is_later], "{}, {mode}", builtin.as_str());
+        let unnamed = Subject::in_mode(builtin, mode).render(&data).unwrap();
+        assert_eq!(unnamed.json().get(field), None, "{}, {mode}", builtin.as_str());
+    }
+}
+
 /// Describes the fields of a request that exceed a limit.
 fn over(limit: &Limit, request: &Request, body: &Value) -> Vec<String> {
     if limit.field == "body" {

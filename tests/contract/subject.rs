@@ -65,9 +65,14 @@ impl Subject {
 
     /// Resolves the worked example of a template that continues messages in this way.
     pub fn in_mode(builtin: Builtin, mode: &str) -> Self {
+        Self::setting(builtin, &[("mode", mode)])
+    }
+
+    /// Resolves the worked example of a template with these parameters, too.
+    pub fn setting(builtin: Builtin, more: &[(&str, &str)]) -> Self {
         let metadata = &relaybook_settings::render::builtin(builtin).metadata;
         let mut parameters = Parameters::Required.of(metadata);
-        parameters.insert("mode".to_owned(), mode.to_owned());
+        parameters.extend(more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
         Self::with(builtin, metadata, &parameters)
     }
 

@@ -144,6 +144,18 @@ fn words_of_incidents_and_events() -> impl IntoIterator<Item = Words> {
             "error"         "success"       "error"         "success"       "success"       "success"
             "info"          "info"          "info"          "success"       "error"
         ]
+        FluxEvent "/severity" [
+            "info"
+            "info"          "info"          "error"         "info"          "info"
+            "error"         "info"          "error"         "info"          "info"          "info"
+            "info"          "info"          "info"          "info"          "error"
+        ]
+        FluxEvent "/involvedObject/kind" [
+            "Kustomization"
+            "Kustomization" "Kustomization" "Kustomization" "Kustomization" "Kustomization"
+            "Kustomization" "Kustomization" "Pipeline"      "Pipeline"      "Pipeline"      "Pipeline"
+            "Pipeline"      "Pipeline"      "Pipeline"      "Pipeline"      "Pipeline"
+        ]
         Cdevents "/type" [
             "dev.cdevents.environment.modified.0.2.0"
             "dev.cdevents.service.upgraded.0.2.0" "dev.cdevents.environment.modified.0.2.0"
@@ -217,6 +229,7 @@ fn each_transition_is_named_in_a_payload() {
         (Builtin::GitlabPipelineTrigger, "/variables/RELAYBOOK_TYPE"),
         (Builtin::GrafanaAnnotation, "/tags/1"),
         (Builtin::NewRelicEvent, "/0/transition"),
+        (Builtin::FluxEvent, "/reason"),
         (Builtin::Cdevents, "/data/customData/relaybook/type"),
         (Builtin::Cloudevents, "/data/type"),
         (Builtin::Generic, "/type"),
@@ -309,7 +322,7 @@ fn each_transition_is_named_if_there_is_no_emoji() {
 }
 
 /// The templates that contain a message as text.
-const WITH_A_TEXT: [Builtin; 21] = [
+const WITH_A_TEXT: [Builtin; 22] = [
     Builtin::Slack,
     Builtin::Teams,
     Builtin::Mattermost,
@@ -324,6 +337,7 @@ const WITH_A_TEXT: [Builtin; 21] = [
     Builtin::Zoom,
     Builtin::IncidentIo,
     Builtin::NewRelicEvent,
+    Builtin::FluxEvent,
     Builtin::MattermostBot,
     Builtin::GithubIssueComment,
     Builtin::Pagerduty,

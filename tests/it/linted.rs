@@ -313,7 +313,9 @@ fn full() -> [Value; 5] {
         "triggers": [{"type": "Deployed", "environments": ["prod"]}],
         "endpoint": {
             "headers": {"X-Team": "a"}, "method": "PUT", "timeout": "15s", "connectTimeout": "5s",
-            "auth": {"token": {"secretKeyRef": secret, "header": "X-Token", "scheme": ""}}, "signing": {"secretRef": {"name": "s"}},
+            "auth": {"token": {"secretKeyRef": secret, "header": "X-Token", "scheme": ""}},
+            "headersFrom": {"secretRef": {"name": "s"}},
+            "signing": {"secretRef": {"name": "s"}, "scheme": "BodyHex", "header": "X-Signature"},
             "tls": {"caFrom": {"secretKeyRef": secret}, "clientCertificate": {"secretRef": {"name": "s"}}},
         },
         "template": {"inline": {"contentType": "text/plain"}, "parameters": {"a": "b"}},

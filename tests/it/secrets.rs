@@ -5,6 +5,7 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
 use relaybook_api::conditions::ConditionStatus;
 use relaybook_api::{Delivery, Notification, Pipeline};
+use ring::hmac;
 use serde_json::json;
 
 use crate::support::receiver::Request;
@@ -299,6 +300,49 @@ async fn every_key_of_the_secret_signs_during_a_rotation() {
     let tries = receiver.to("/hook/web");
     assert_eq!(tries[0].id(), tries[1].id());
     assert!(tries.iter().all(|r| verifies(r, FIRST) && !verifies(r, SECOND)), "{tries:?}");
+    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2"]).check().await;
+}
+
+/// Returns the signature of a body, as GitHub and Flux write it.
+fn body_signature(key: &str, body: &[u8]) -> String {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes());
+    format!("sha256={}", hex::encode(hmac::sign(&key, body)))
+}
+
+#[tokio::test]
+async fn headers_and_the_signature_of_the_body_follow_their_secrets() {
+    let world = World::new("headers-from").await;
+    let receiver = Receiver::start();
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.secret("headers", json!({"X-Api-Key": "first", "Host": "elsewhere.example"})).await;
+    world.secret("hmac", json!({"token": "open sesame\n"})).await;
+    let endpoint = json!({
+        "headers": {"x-api-key": "literal", "X-Team": "a"},
+        "headersFrom": {"secretRef": {"name": "headers"}},
+        "signing": {"secretRef": {"name": "hmac"}, "scheme": "BodyHex", "header": "X-Hub-Signature-256"},
+    });
+    world.notification("hook", &receiver, json!({"endpoint": endpoint})).await;
+    let _relaybook = Relaybook::start(&world).await;
+    let told = world.condition("hook", "Ready", |c| c.status == ConditionStatus::False).await;
+    let says = told.message.contains("key Host: is a header that Relaybook or the connection sets");
+    assert!(told.reason == "SecretInvalid" && says, "{}: {}", told.reason, told.message);
+
+    world.patch::<Secret>("headers", json!({"data": {"Host": null}})).await;
+    world.settled().await;
+    world.ship("web", "2").await;
+    world.fence("shop", &["hook"]).await;
+    world.patch::<Secret>("headers", json!({"stringData": {"X-Api-Key": "second"}})).await;
+    eventually("the new value is sent", async || {
+        world.fence("shop", &["hook"]).await;
+        let last = receiver.to("/hook/fence").last().cloned().unwrap();
+        (last.header("x-api-key") == "second").then_some(()).ok_or_else(|| last.header("x-api-key").to_owned())
+    })
+    .await;
+    let sent = receiver.to("/hook/web").first().cloned().unwrap();
+    assert_eq!((sent.header("x-api-key"), sent.header("x-team")), ("first", "a"));
+    assert_eq!(sent.header("x-hub-signature-256"), body_signature("open sesame", &sent.body));
+    assert_eq!(sent.header("webhook-signature"), "");
     Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2"]).check().await;
 }
 

@@ -146,6 +146,8 @@ async fn notifications(
     world.secret("token", json!({"token": VALUES[0], "spoilt": format!("{}\u{1}", VALUES[9])})).await;
     world.secret("hmac", json!({"key": format!("whsec_{}", VALUES[11])})).await;
     world.secret("no-hmac", json!({"key": VALUES[9]})).await;
+    world.secret("headers", json!({"X-Key": VALUES[0], "X-Team": VALUES[12]})).await;
+    world.secret("no-headers", json!({"X-Key": format!("{}\u{1}", VALUES[9])})).await;
     let token = |key: &str| json!({"token": {"secretKeyRef": {"name": "token", "key": key}}});
     let basic = |name: &str| json!({"basic": {"secretRef": {"name": name}}});
     let signing = |name: &str| json!({"secretRef": {"name": name}});
@@ -173,6 +175,9 @@ async fn notifications(
     notify(world, ours, "control", json!({"url": open, "auth": basic("control")})).await;
     notify(world, ours, "spoilt", json!({"url": open, "auth": token("spoilt")})).await;
     notify(world, ours, "no-hmac", json!({"url": open, "signing": signing("no-hmac")})).await;
+    for name in ["headers", "no-headers"] {
+        notify(world, ours, name, json!({"url": open, "headersFrom": {"secretRef": {"name": name}}})).await;
+    }
     // This namespace is also the controller's, so it contains the global configuration.
     let mut everywhere = world::notification("everywhere", &open, json!({}))["spec"].take();
     let own = json!({"name": "everywhere", "endpoint": {
@@ -198,6 +203,8 @@ async fn notifications(
         ("control", "SecretInvalid"),
         ("spoilt", "SecretInvalid"),
         ("no-hmac", "SecretInvalid"),
+        ("headers", "ReceiverError"),
+        ("no-headers", "SecretInvalid"),
     ]
 }
 

@@ -297,6 +297,22 @@ fn bad_endpoints() -> Vec<Bad> {
             endpoint(json!({"auth": {"token": {"secretKeyRef": secret, "header": "Transfer-Encoding"}}})),
             "use another name, such as X-Token",
         ),
+        (
+            "a header for Standard Webhooks",
+            endpoint(json!({"signing": {"secretRef": {"name": "s"}, "header": "X-Signature"}})),
+            "header is only for the scheme BodyHex",
+        ),
+        (
+            "a signature in a header that Relaybook sets",
+            endpoint(json!({"signing": {"secretRef": {"name": "s"}, "scheme": "BodyHex", "header": "Host"}})),
+            "use another name, such as X-Signature",
+        ),
+        (
+            "an unknown scheme of signatures",
+            endpoint(json!({"signing": {"secretRef": {"name": "s"}, "scheme": "Hmac"}})),
+            "supported values: \"StandardWebhooks\", \"BodyHex\"",
+        ),
+        ("headersFrom without a Secret", endpoint(json!({"headersFrom": {}})), "secretRef"),
         ("an unknown field", endpoint(json!({"header": {}})), "unknown field \"spec.endpoint.header\""),
     ]
 }

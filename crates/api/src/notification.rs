@@ -6,6 +6,7 @@
 pub(super) mod builtin;
 pub mod credentials;
 pub(super) mod endpoint;
+pub(super) mod signing;
 pub mod test_request;
 use std::collections::BTreeMap;
 
@@ -19,9 +20,10 @@ use super::conditions::Condition;
 use super::values::transition::TransitionType;
 pub use builtin::Builtin;
 pub use endpoint::{
-    Auth, BasicAuth, CaFrom, ClientAuthentication, ClientCertificate, Endpoint, GithubAppAuth, Method, OAuth2Auth, Signing,
-    Thread, ThreadUpdate, Tls, TokenAuth, UrlFrom,
+    Auth, BasicAuth, CaFrom, ClientAuthentication, ClientCertificate, Endpoint, GithubAppAuth, HeadersFrom, Method,
+    OAuth2Auth, Thread, ThreadUpdate, Tls, TokenAuth, UrlFrom,
 };
+pub use signing::{Signing, SigningScheme};
 pub use test_request::{LastTest, TEST, TestRequest, TestResult};
 
 /// Reports to one receiver the transitions of every pipeline that it applies to.

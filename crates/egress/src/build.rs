@@ -75,6 +75,7 @@ pub fn compose(
         id,
         trace_parent: None,
         auth: sending.auth.clone(),
+        headers_from: sending.headers_from.clone(),
         signing: sending.signing.clone(),
         tls: sending.tls.clone(),
         timeout: sending.timeout,

@@ -16,8 +16,8 @@ use tokio::time::Instant;
 
 use super::attempt::NotSent;
 use super::client::tls;
-use super::request::compose;
 use super::request::signing::Signing;
+use super::request::{compose, headers};
 use super::tokens;
 use crate::addresses::policy::Policy;
 use changes::{Announcements, Changes};
@@ -85,7 +85,8 @@ impl Secrets {
                 Needed::Auth(auth) => tokens::check(auth, &contents, policy)?,
                 Needed::Authorities(key) => drop(tls::authorities(&contents, key)?),
                 Needed::ClientCertificate(name) => tls::checked_identity(&contents, name)?,
-                Needed::SigningKeys(name) => drop(Signing::read(&contents, name, &mut Hidden::default())?),
+                Needed::Headers(name) => drop(headers::read(&contents, name, &mut Hidden::default())?),
+                Needed::SigningKeys(signing) => drop(Signing::read(&contents, signing, &mut Hidden::default())?),
             }
         }
         Ok(())

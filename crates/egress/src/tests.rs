@@ -140,6 +140,7 @@ fn to(destination: Destination) -> Outgoing {
         id: "msg-1".to_owned(),
         trace_parent: None,
         auth: None,
+        headers_from: None,
         signing: None,
         tls: TlsRef::default(),
         timeout: LONG,

@@ -123,6 +123,7 @@ async fn relaybook_sends_nothing_with_a_key_of_hooks() {
     let key = |key: &str| json!({"secretKeyRef": {"name": "reserved", "key": key}});
     for (name, endpoint) in [
         ("signing", json!({"url": url, "signing": reference})),
+        ("headers", json!({"url": url, "headersFrom": reference})),
         ("basic", json!({"url": url, "auth": {"basic": reference}})),
         ("token", json!({"url": url, "auth": {"token": key("token")}})),
         ("url", json!({"url": null, "urlFrom": key("url")})),
@@ -134,7 +135,7 @@ async fn relaybook_sends_nothing_with_a_key_of_hooks() {
     }
     let _relaybook = Relaybook::with(world, stage.options()).await;
     world.observed("shop").await;
-    let names = ["signing", "basic", "token", "url", "trust", "client"];
+    let names = ["signing", "headers", "basic", "token", "url", "trust", "client"];
     for name in names {
         let told = world.condition(name, "Ready", |c| c.status == ConditionStatus::False).await;
         assert_eq!(told.reason, "SecretReserved", "{name}: {}", told.message);
@@ -155,12 +156,14 @@ async fn relaybook_sends_nothing_with_a_key_of_hooks() {
     // The type of a Secret cannot be changed, so it is replaced.
     world.delete::<Secret>("reserved").await;
     world.secret("reserved", json!({"token": "open sesame", "url": url})).await;
-    world.ready("token").await;
-    world.ready("url").await;
-    world.fence("shop", &["hook", "token", "url"]).await;
+    // All of its keys are names of headers, too.
+    for name in ["headers", "token", "url"] {
+        world.ready(name).await;
+    }
+    world.fence("shop", &["hook", "headers", "token", "url"]).await;
     let mut oracle = Oracle::new(world, receiver);
     for name in names {
-        let outcome = if ["token", "url"].contains(&name) { "Deployed 3" } else { "Deployed 3 [pending]" };
+        let outcome = if ["headers", "token", "url"].contains(&name) { "Deployed 3" } else { "Deployed 3 [pending]" };
         oracle = oracle.lane(&format!("shop/{name}/prod/live"), &[outcome]);
     }
     oracle.check().await;

@@ -73,11 +73,13 @@ pub enum Builtin {
     NewRelicEvent,
     /// A message of a bot in Mattermost.
     MattermostBot,
+    /// An event as Flux sends it.
+    FluxEvent,
 }
 
 impl Builtin {
     /// All built-in templates, in the order of the documentation.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 34] = [
         Self::GithubCommitStatus,
         Self::GithubRepositoryDispatch,
         Self::GitlabCommitStatus,
@@ -111,6 +113,7 @@ impl Builtin {
         Self::IncidentIo,
         Self::NewRelicEvent,
         Self::MattermostBot,
+        Self::FluxEvent,
     ];
 
     /// Returns the name, as it is written in the resource.
@@ -150,6 +153,7 @@ impl Builtin {
             Self::IncidentIo => "incident-io",
             Self::NewRelicEvent => "new-relic-event",
             Self::MattermostBot => "mattermost-bot",
+            Self::FluxEvent => "flux-event",
         }
     }
 

@@ -86,6 +86,24 @@ pub struct SecretKey {
     pub key: String,
 }
 
+/// How requests are signed, with the keys by reference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SigningRef {
+    /// The Secret with the keys.
+    pub secret: ObjectName,
+    /// What is signed, and in which header the signature is.
+    pub form: SignatureForm,
+}
+
+/// What is signed, and in which header the signature is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SignatureForm {
+    /// As defined by Standard Webhooks.
+    StandardWebhooks,
+    /// The body, in this header, in hexadecimal digits.
+    BodyHex(HeaderName),
+}
+
 /// Key of the certificate in a Secret of type `kubernetes.io/tls`
 /// (<https://kubernetes.io/docs/concepts/configuration/secret/#tls-secrets>).
 pub const CERTIFICATE: &str = "tls.crt";
@@ -122,8 +140,10 @@ pub enum Needed {
     Url(SecretKey),
     /// Credentials of the request.
     Auth(AuthRef),
+    /// The values of all keys: headers of the request.
+    Headers(ObjectName),
     /// The values of all keys. Each of them signs.
-    SigningKeys(ObjectName),
+    SigningKeys(SigningRef),
     /// The value of a key: CA certificates in PEM.
     Authorities(SecretKey),
     /// A certificate and its private key.
@@ -137,7 +157,8 @@ impl Needed {
         match self {
             Self::Url(key) | Self::Authorities(key) => key.secret(),
             Self::Auth(auth) => auth.secret(),
-            Self::SigningKeys(name) | Self::ClientCertificate(name) => name.clone(),
+            Self::SigningKeys(signing) => signing.secret.clone(),
+            Self::Headers(name) | Self::ClientCertificate(name) => name.clone(),
         }
     }
 }
@@ -151,6 +172,15 @@ impl AuthRef {
             Self::Token { secret, .. } => secret.secret(),
             Self::GithubApp(app) => app.secret.clone(),
             Self::OAuth2(client) => client.secret.clone(),
+        }
+    }
+
+    /// Returns the header that carries these credentials.
+    #[must_use]
+    pub fn header(&self) -> HeaderName {
+        match self {
+            Self::Token { header, .. } => header.clone(),
+            Self::Basic { .. } | Self::GithubApp(_) | Self::OAuth2(_) => http::header::AUTHORIZATION,
         }
     }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::signing::Signing;
 use crate::values::refs::{ConfigMapKeyRef, SecretKeyRef, SecretRef};
 
 /// The endpoint: URL, method, headers, credentials, TLS and timeouts.
@@ -41,10 +42,13 @@ pub struct Endpoint {
          "message": "host, content-length, content-type, user-agent, webhook-* and headers of the connection (connection, transfer-encoding, upgrade, expect, proxy-authorization, …) are set by Relaybook; the template determines the content type"},
     ]), schema_with = "texts")]
     pub headers: Option<BTreeMap<String, String>>,
+    /// More request headers, from a Secret. They replace those of `headers` with the same names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub headers_from: Option<HeadersFrom>,
     /// Credentials, at most one kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<Auth>,
-    /// Signs each request as defined by Standard Webhooks.
+    /// Signs each request, by default as defined by Standard Webhooks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signing: Option<Signing>,
     /// TLS settings. By default, the CA certificates of the system are trusted, and no client certificate is sent.
@@ -139,6 +143,14 @@ pub struct UrlFrom {
     pub secret_key_ref: SecretKeyRef,
 }
 
+/// Headers from a Secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HeadersFrom {
+    /// The Secret. Each key is the name of a header, at most 16, and its value is the value of the header, at most 8 KiB.
+    pub secret_ref: SecretRef,
+}
+
 /// HTTP methods that have a request body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
@@ -191,14 +203,6 @@ pub struct CaFrom {
 #[serde(rename_all = "camelCase")]
 pub struct ClientCertificate {
     /// The Secret with the keys `tls.crt` and `tls.key`, as in Secrets of type `kubernetes.io/tls`.
-    pub secret_ref: SecretRef,
-}
-
-/// A signature as defined by Standard Webhooks (<https://www.standardwebhooks.com>).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Signing {
-    /// The Secret with the signing keys, at most 16. Each key is `whsec_` and 24 to 64 bytes in base64. Every key signs.
     pub secret_ref: SecretRef,
 }
 

@@ -138,6 +138,7 @@ mod tests {
             id: "msg_1".to_owned(),
             trace_parent: None,
             auth: None,
+            headers_from: None,
             signing: None,
             tls: TlsRef::default(),
             timeout: Duration::from_secs(1),

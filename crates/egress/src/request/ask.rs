@@ -81,7 +81,8 @@ impl Sender {
             };
         }
         let tls = self.tls(&asked.tls, wait, &mut used).await?;
-        Ok(Prepared { url: asked.url.clone(), credentials, signing: Signing::default(), tls, hidden, used, lent })
+        let (url, headers, signing) = (asked.url.clone(), Vec::new(), Signing::default());
+        Ok(Prepared { url, credentials, headers, signing, tls, hidden, used, lent })
     }
 }
 

@@ -39,6 +39,8 @@ pub(crate) enum Credentials {
 pub(crate) struct Prepared {
     pub(crate) url: Url,
     pub(crate) credentials: Credentials,
+    /// The headers from a Secret.
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) signing: Signing,
     pub(crate) tls: Tls,
     pub(crate) hidden: Hidden,
@@ -76,7 +78,7 @@ pub(crate) fn parsed_url(contents: &Contents, key: &SecretKey) -> Result<Url, No
 
 /// The characters that a value may contain.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Characters {
+pub(super) enum Characters {
     /// Those that an editor shows.
     All,
     /// Those of them that are ASCII.
@@ -84,7 +86,7 @@ enum Characters {
 }
 
 /// Returns a value if all its characters are allowed. Otherwise the error names the first one that is not, because an editor does not show it.
-fn visible<'t>(text: &'t str, key: &SecretKey, allowed: Characters) -> Result<&'t str, NotSent> {
+pub(super) fn visible<'t>(text: &'t str, key: &SecretKey, allowed: Characters) -> Result<&'t str, NotSent> {
     let odd = text.chars().zip(1..).find_map(|(c, at)| Some((at, refused(c, allowed)?)));
     match odd {
         Some((at, what)) => Err(NotSent::SecretCharacter { key: key.clone(), at, what }),
@@ -158,7 +160,7 @@ pub(crate) fn token(
     scheme: &str,
     hidden: &mut Hidden,
 ) -> Result<Credentials, NotSent> {
-    if OURS.contains(header) || header == CONTENT_TYPE {
+    if is_ours(header) {
         return Err(NotSent::InvalidRequest("endpoint.auth.token.header names a header that Relaybook sets itself"));
     }
     let token = visible(contents.text(key)?, key, Characters::Ascii)?;
@@ -192,6 +194,11 @@ const OURS: [HeaderName; 14] = [
     HeaderName::from_static("keep-alive"),
 ];
 
+/// Whether only Relaybook or its HTTP client sets this header. The content type is that of the template.
+pub(super) fn is_ours(header: &HeaderName) -> bool {
+    OURS.contains(header) || header == CONTENT_TYPE || header.as_str() == "proxy-connection"
+}
+
 /// The methods of requests to forges.
 const METHODS: [HttpMethod; 5] = [HttpMethod::GET, HttpMethod::POST, HttpMethod::PATCH, HttpMethod::PUT, HttpMethod::DELETE];
 
@@ -203,6 +210,9 @@ pub(crate) fn delivery(
     proxy: Option<&Proxy>,
 ) -> Result<Request<Timely>, NotSent> {
     let mut headers = rendered(&out.headers);
+    for (name, value) in &prepared.headers {
+        headers.insert(name, value.clone());
+    }
     let invalid_id = |_| NotSent::InvalidRequest("the delivery id contains characters that are not allowed in a header");
     let id = HeaderValue::from_str(&out.id).map_err(invalid_id)?;
     headers.insert(WEBHOOK_ID, id);
@@ -210,8 +220,8 @@ pub(crate) fn delivery(
         headers.insert(TRACE_PARENT, parent.clone());
     }
     headers.insert(WEBHOOK_TIMESTAMP, started.as_second().into());
-    if let Some(signature) = prepared.signing.header(&out.id, started.as_second(), &out.body)? {
-        headers.insert(WEBHOOK_SIGNATURE, signature);
+    if let Some((name, signature)) = prepared.signing.header(&out.id, started.as_second(), &out.body)? {
+        headers.insert(name, signature);
     }
     let method = match out.method {
         Method::Post => HttpMethod::POST,

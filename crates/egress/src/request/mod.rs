@@ -9,6 +9,7 @@ pub(super) mod body;
 pub(super) mod compose;
 pub(super) mod exchange;
 pub(super) mod forge;
+pub(super) mod headers;
 pub(super) mod outgoing;
 pub(super) mod sender;
 pub(super) mod signing;

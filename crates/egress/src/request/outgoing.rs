@@ -11,7 +11,7 @@ use url::Url;
 use crate::secrets::redact::Hidden;
 use relaybook_api::ObjectName;
 use relaybook_api::notification::Method;
-use relaybook_api::notification::credentials::{AuthRef, SecretKey, TlsRef};
+use relaybook_api::notification::credentials::{AuthRef, SecretKey, SigningRef, TlsRef};
 use relaybook_settings::answer::{Lost, Remember, Success};
 use relaybook_settings::config::NewPath;
 
@@ -23,8 +23,8 @@ pub struct Outgoing {
     /// The method.
     pub method: Method,
     /// The rendered headers, including `content-type`. A value that is marked as sensitive is masked in the answer of the receiver. The
-    /// sender replaces headers that it sets itself: `webhook-id`, `webhook-timestamp`, `webhook-signature`, `user-agent` and the header
-    /// with the credentials.
+    /// sender replaces headers that it sets itself: `webhook-id`, `webhook-timestamp`, `user-agent`, and those with the signature and the
+    /// credentials.
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// The body.
     pub body: Bytes,
@@ -34,8 +34,10 @@ pub struct Outgoing {
     pub trace_parent: Option<HeaderValue>,
     /// Credentials to add.
     pub auth: Option<AuthRef>,
-    /// The Secret with the signing keys.
-    pub signing: Option<ObjectName>,
+    /// The Secret with more headers. They replace those of `headers` with the same names.
+    pub headers_from: Option<ObjectName>,
+    /// How the request is signed, with the keys by reference.
+    pub signing: Option<SigningRef>,
     /// The trusted CA certificates and the client certificate.
     pub tls: TlsRef,
     /// Timeout of the whole attempt: the wait for a Secret, name resolution, connection, request and answer.

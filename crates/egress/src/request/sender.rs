@@ -16,6 +16,7 @@ use url::Url;
 use super::body::{Incomplete, READ, Read, beginning};
 use super::compose::{self, Credentials, Prepared, parsed_url, secret_url};
 use super::exchange::{Terms, deadline};
+use super::headers;
 use super::outgoing::{Destination, Learned, Outgoing};
 use super::signing::Signing;
 use crate::SendError;
@@ -155,9 +156,16 @@ impl Sender {
                 secret_url(&*self.read_secret(key.secret(), wait, &mut used).await?, key, &self.policy, &mut hidden)?
             }
         };
+        let headers = match &out.headers_from {
+            None => Vec::new(),
+            Some(name) => headers::read(&*self.read_secret(name.clone(), wait, &mut used).await?, name, &mut hidden)?,
+        };
         let signing = match &out.signing {
             None => Signing::default(),
-            Some(name) => Signing::read(&*self.read_secret(name.clone(), wait, &mut used).await?, name, &mut hidden)?,
+            Some(signing) => {
+                let contents = self.read_secret(signing.secret.clone(), wait, &mut used).await?;
+                Signing::read(&contents, signing, &mut hidden)?
+            }
         };
         let tls = self.tls(&out.tls, wait, &mut used).await?;
         // A token is requested last, because a request cannot be sent without the others.
@@ -168,7 +176,7 @@ impl Sender {
                 self.credentials(auth, &contents, &url, out, deadline, &mut hidden).await?
             }
         };
-        Ok(Prepared { url, credentials, signing, tls, hidden, used, lent })
+        Ok(Prepared { url, credentials, headers, signing, tls, hidden, used, lent })
     }
 
     /// Adds the credentials of the proxy and the sensitive headers of a request to its secrets.
@@ -338,6 +346,7 @@ fn message_origin(out: &Outgoing, url: &Url) -> String {
         Destination::Secret(key) => format!("{key}\n{url}"),
     };
     let keys = out.auth.iter().flat_map(AuthRef::keys).map(|key| format!("\n{key}"));
+    let keys = keys.chain(out.headers_from.iter().map(|name| format!("\n{name}")));
     hex::encode(&Sha256::digest(place + &keys.collect::<String>())[..ORIGIN])
 }
 

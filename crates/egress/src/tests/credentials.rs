@@ -1,6 +1,8 @@
 //! Credentials and other Secrets: where they are used, and that they are never shown.
 
 use super::*;
+use relaybook_api::ObjectName;
+use relaybook_api::notification::credentials::{SignatureForm, SigningRef};
 
 #[tokio::test]
 async fn credentials_are_sent_in_their_header() {
@@ -22,6 +24,40 @@ async fn credentials_are_sent_in_their_header() {
         let request = receiver.requests().pop().unwrap();
         assert_eq!(request.lines().filter(|l| *l == line).count(), 1, "{line} in {request}");
         assert_eq!(request.contains("authorization: rendered"), beside, "{request}");
+    }
+}
+
+#[tokio::test]
+async fn headers_of_a_secret_replace_rendered_ones_but_not_those_of_the_sender() {
+    let receiver = echoing(403, 1).await;
+    let secret = |name: &str| ObjectName::new("team-a", name);
+    let data = [
+        (key("token"), "t0ken"),
+        (SecretKey::new("team-a", "hmac", "token"), "Jefe"),
+        (SecretKey::new("team-a", "headers", "Authorization"), "Key s3cr3t-auth"),
+        (SecretKey::new("team-a", "headers", "X-Key"), "s3cr3t-key\n"),
+        (SecretKey::new("team-a", "headers", "X-Signature"), "s3cr3t-signature"),
+    ];
+    let sender = sender_with(lax(), Secrets::fixed(data.map(|(key, value)| (key, value.to_owned()))));
+    let body = Bytes::from_static(b"what do ya want for nothing?");
+    let out = Outgoing { headers_from: Some(secret("headers")), body, ..to(receiver.url("/")) };
+    let form = SignatureForm::BodyHex(HeaderName::from_static("x-signature"));
+    let signing = SigningRef { secret: secret("hmac"), form };
+    // Test case 2 of RFC 4231.
+    let signature = "x-signature: sha256=5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843";
+    for (auth, signing, lines) in [
+        (None, None, ["authorization: Key s3cr3t-auth", "x-signature: s3cr3t-signature"]),
+        (Some(token(AUTHORIZATION, "Bearer")), None, ["authorization: Bearer t0ken", "x-signature: s3cr3t-signature"]),
+        (None, Some(signing), ["authorization: Key s3cr3t-auth", signature]),
+    ] {
+        let mut out = Outgoing { auth, signing, ..out.clone() };
+        out.headers.push((HeaderName::from_static("x-key"), "rendered".parse().unwrap()));
+        let said = format!("{:?}", sender.send(out).await);
+        let request = receiver.requests().pop().unwrap();
+        for line in lines.into_iter().chain(["x-key: s3cr3t-key"]) {
+            assert_eq!(request.lines().filter(|l| *l == line).count(), 1, "{line} in {request}");
+        }
+        assert!(!request.contains("rendered") && !said.contains("s3cr3t"), "{request} {said}");
     }
 }
 

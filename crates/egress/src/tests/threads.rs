@@ -62,9 +62,11 @@ async fn a_message_is_continued_at_the_receiver_that_has_it() {
     let moved = learn(&sender, later(first(other.url("/cards")), &learned)).await;
     assert!(!moved.is_later && moved.origin != learned.origin && moved.values["id"] == "8");
     assert_eq!(requests(&other)[0].0, "POST /cards HTTP/1.1");
-    let with_token = Outgoing { auth: Some(token(AUTHORIZATION, "Bearer")), ..later(first(url), &learned) };
+    let with_token = Outgoing { auth: Some(token(AUTHORIZATION, "Bearer")), ..later(first(url.clone()), &learned) };
+    let with_headers = Outgoing { headers_from: Some(key("").secret()), ..later(first(url), &learned) };
     let sender = sender_with(lax(), with_secret(&[("token", "s3cr3t-value")]));
     assert!(!learn(&sender, with_token).await.is_later);
+    assert!(!learn(&sender, with_headers).await.is_later);
 }
 
 #[tokio::test]

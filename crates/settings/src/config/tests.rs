@@ -1,10 +1,11 @@
 //! Table tests that resolve notifications.
 
+use http::HeaderName;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::render::Data;
-use relaybook_api::notification::credentials::AuthRef;
+use relaybook_api::notification::credentials::{AuthRef, SignatureForm};
 use relaybook_api::{Notification, TransitionType};
 
 fn notification(endpoint: &Value, template: &Value) -> Notification {
@@ -92,6 +93,35 @@ fn a_built_in_template_sets_header_and_scheme_of_a_token() {
         ("generic", json!({"header": "X-Key"}), "x-key: "),
     ] {
         assert_eq!(token(builtin, more.clone()), expected, "{builtin} {more}");
+    }
+}
+
+#[test]
+fn a_signature_has_its_own_header() {
+    let signed = |builtin: &str, auth: Value, more: Value| {
+        let mut signing = json!({"secretRef": {"name": "hmac"}});
+        json_patch::merge(&mut signing, &more);
+        let endpoint = json!({"url": "https://example.com/x", "auth": auth, "signing": signing});
+        understood(&endpoint, &json!({"builtin": builtin})).map(|sending| sending.signing.unwrap().form)
+    };
+    let basic = json!({"basic": {"secretRef": {"name": "s"}}});
+    let token = json!({"token": {"secretKeyRef": {"name": "s", "key": "k"}}});
+    let body = |name: &'static str| Ok(SignatureForm::BodyHex(HeaderName::from_static(name)));
+    let refused: Result<_, &str> = Err("spec.endpoint.signing.header");
+    for (builtin, auth, more, expected) in [
+        ("generic", &basic, json!({}), Ok(SignatureForm::StandardWebhooks)),
+        ("generic", &basic, json!({"scheme": "StandardWebhooks"}), Ok(SignatureForm::StandardWebhooks)),
+        ("generic", &basic, json!({"scheme": "BodyHex"}), body("x-signature")),
+        ("generic", &basic, json!({"scheme": "BodyHex", "header": "X-Hub-Signature-256"}), body("x-hub-signature-256")),
+        ("generic", &basic, json!({"scheme": "BodyHex", "header": "Authorization"}), refused.clone()),
+        ("datadog-event", &token, json!({"scheme": "BodyHex", "header": "DD-API-KEY"}), refused.clone()),
+        ("generic", &token, json!({"scheme": "BodyHex", "header": "X A"}), refused),
+    ] {
+        match (signed(builtin, auth.clone(), more.clone()), expected) {
+            (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{more}"),
+            (Err(problem), Err(field)) => assert!(problem.starts_with(field), "{problem}"),
+            (found, _) => panic!("{builtin}, {more}: {found:?}"),
+        }
     }
 }
 

@@ -111,7 +111,7 @@ fn is_long(value: &Value) -> bool {
 
 /// Whether the field can contain credentials. Then errors do not quote its value.
 fn may_be_secret(field: &str) -> bool {
-    steps(field).any(|step| ["url", "headers", "parameters", "body", "auth", "signing"].contains(&step))
+    steps(field).any(|step| ["url", "headers", "headersFrom", "parameters", "body", "auth", "signing"].contains(&step))
 }
 
 fn one_of(given: &Value, options: &Value) -> String {
@@ -166,6 +166,7 @@ mod tests {
             "name": {"type": "string", "maxLength": 63},
             "type": {"type": "string", "enum": ["Deployed"]},
             "auth": {"type": "object", "properties": {"token": {"type": "object"}}},
+            "headersFrom": {"type": "object"},
             "signing": {"type": "object"},
         }});
         let structure = Structure::new(schema).unwrap();
@@ -180,7 +181,13 @@ mod tests {
             assert_eq!(said(json!({field: long})), [(field.to_owned(), expected.to_owned())]);
         }
         // A user who writes a credential itself instead of a reference must not find it in a log.
-        for object in [json!({"auth": {"token": "s3cr3t"}}), json!({"auth": "s3cr3t"}), json!({"signing": "s3cr3t"})] {
+        let secret = "s3cr3t";
+        for object in [
+            json!({"auth": {"token": secret}}),
+            json!({"auth": secret}),
+            json!({"headersFrom": secret}),
+            json!({"signing": secret}),
+        ] {
             assert_eq!(said(object.clone())[0].1, "this is not of type \"object\"", "{object}");
         }
     }

@@ -289,6 +289,7 @@ const fn sources(name: Builtin) -> (&'static str, &'static str) {
         Builtin::IncidentIo => files!("incident-io"),
         Builtin::NewRelicEvent => files!("new-relic-event"),
         Builtin::MattermostBot => files!("mattermost-bot"),
+        Builtin::FluxEvent => files!("flux-event"),
     }
 }
 

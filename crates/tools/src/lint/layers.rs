@@ -148,7 +148,8 @@ impl Blame {
 
 /// Returns the field of the whole credential, because a credential without its reference is useless.
 fn credential(field: &str) -> String {
-    let whole = ["spec.endpoint.auth", "spec.endpoint.signing", "spec.endpoint.tls.clientCertificate"];
+    let whole =
+        ["spec.endpoint.auth", "spec.endpoint.headersFrom", "spec.endpoint.signing", "spec.endpoint.tls.clientCertificate"];
     whole.into_iter().find(|whole| is_within(field, whole)).unwrap_or(field).to_owned()
 }
 

@@ -107,12 +107,13 @@ fn full() -> Vec<Value> {
     vec![pipeline, notification, delivery, promotion, set]
 }
 
-/// Notifications with the credentials that [`full`] has no room for.
-fn with_issued_tokens() -> [Value; 2] {
+/// Notifications with the credentials and the signature that [`full`] has no room for.
+fn with_credentials() -> [Value; 2] {
+    let signing = json!({"secretRef": {"name": "s"}, "scheme": "BodyHex", "header": "X-Signature"});
     let with_auth = |auth: Value| {
         json!({
             "apiVersion": "relaybook.dev/v1alpha1", "kind": "Notification", "metadata": {"name": "n"},
-            "spec": {"endpoint": {"url": "https://example.com/in", "auth": auth}},
+            "spec": {"endpoint": {"url": "https://example.com/in", "auth": auth, "signing": signing}},
         })
     };
     let app = json!({"secretRef": {"name": "s"}, "repositories": ["acme/*"], "permissions": {"statuses": "write"}});
@@ -137,7 +138,7 @@ fn all_rules<'a>(schema: &'a Value, found: &mut BTreeSet<&'a str>) {
 #[test]
 fn every_rule_of_the_schemas_is_evaluated() {
     let mut tried: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for object in full().into_iter().chain(with_issued_tokens()) {
+    for object in full().into_iter().chain(with_credentials()) {
         let kind = object["kind"].as_str().unwrap();
         visit(&schema(kind).unwrap(), &object, "", &mut |field, rule, value| {
             assert_eq!(verdict(rule, value, Some(value)), Verdict::Holds, "{field}: {rule}");

@@ -41,6 +41,7 @@ pub async fn post(preview: &Preview, url: &Url) -> Result<Posted, PreviewError> 
             id: preview.headers.get("webhook-id").cloned().unwrap_or_default(),
             trace_parent: None,
             auth: None,
+            headers_from: None,
             signing: None,
             tls: TlsRef::default(),
             timeout: TIMEOUT,

@@ -8,7 +8,7 @@ use url::Url;
 
 use super::{LayeredNotification, PreviewError};
 use relaybook_api::TransitionType;
-use relaybook_api::notification::credentials::AuthRef;
+use relaybook_api::notification::credentials::{AuthRef, SignatureForm};
 use relaybook_settings::answer::Success;
 use relaybook_settings::config::{Address, Given, Rendered, Sending};
 use relaybook_settings::render::{Data, SampleContext};
@@ -96,7 +96,7 @@ pub(super) fn preview(name: &str, sending: &Sending, rendered: &Rendered, data: 
     Preview { notification, trigger, method, url, headers, masked, body, answer: None, success }
 }
 
-/// Returns the headers whose values come from Secrets, with masked values.
+/// Returns the headers whose values come from Secrets, with masked values. Those of `endpoint.headersFrom` are not known without the Secret.
 fn credentials(sending: &Sending) -> Vec<(String, String)> {
     let auth = match &sending.auth {
         Some(AuthRef::Basic { .. }) => Some(("authorization".to_owned(), format!("Basic {MASK}"))),
@@ -107,7 +107,10 @@ fn credentials(sending: &Sending) -> Vec<(String, String)> {
         Some(AuthRef::GithubApp(_) | AuthRef::OAuth2(_)) => Some(("authorization".to_owned(), format!("Bearer {MASK}"))),
         None => None,
     };
-    let signature = sending.signing.as_ref().map(|_| ("webhook-signature".to_owned(), format!("v1,{MASK}")));
+    let signature = sending.signing.as_ref().map(|signing| match &signing.form {
+        SignatureForm::StandardWebhooks => ("webhook-signature".to_owned(), format!("v1,{MASK}")),
+        SignatureForm::BodyHex(header) => (header.as_str().to_owned(), format!("sha256={MASK}")),
+    });
     auth.into_iter().chain(signature).collect()
 }
 
@@ -174,6 +177,7 @@ mod tests {
                 "url": "https://example.com/{{environment}}?monkey=a&access_token=s3cr3t&sig=s3cr3t", "method": "PUT",
                 "headers": {"X-Team": "a", "X-Gitlab-Token": "s3cr3t", "Cookie": "s3cr3t"},
                 "auth": {"token": {"secretKeyRef": {"name": "s", "key": "k"}}},
+                "signing": {"secretRef": {"name": "s"}, "scheme": "BodyHex"},
             },
             "template": {"inline": {"body": "{\"type\":\"{{type}}\"}"}},
         });
@@ -182,8 +186,9 @@ mod tests {
         let text = shown[0].text();
         let line = "PUT https://example.com/prod?monkey=a&access_token=***&sig=***\nauthorization: Bearer ***\n";
         assert!(text.starts_with(line), "{text}");
-        assert_eq!(shown[0].masked.len(), 3, "{:?}", shown[0].masked);
-        assert!(text.contains("\nx-team: a\n") && text.ends_with("\n\n{\n  \"type\": \"Deployed\"\n}\n"), "{text}");
+        assert_eq!(shown[0].masked.len(), 4, "{:?}", shown[0].masked);
+        let has_headers = text.contains("\nx-signature: sha256=***\nx-team: a\n");
+        assert!(has_headers && text.ends_with("\n\n{\n  \"type\": \"Deployed\"\n}\n"), "{text}");
         assert!(!text.contains("s3cr3t"));
     }
 

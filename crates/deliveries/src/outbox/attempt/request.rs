@@ -80,7 +80,7 @@ mod tests {
 
     use super::*;
     use crate::outbox::testing::{notification, record};
-    use relaybook_api::notification::credentials::{AuthRef, Authorities, SecretKey};
+    use relaybook_api::notification::credentials::{AuthRef, Authorities, SecretKey, SignatureForm, SigningRef};
     use relaybook_api::{Notification, ObjectName, Outcome};
     use relaybook_settings::config::{Given, resolve};
 
@@ -134,9 +134,11 @@ mod tests {
         assert!(!withheld(&|_| {}));
         for (namespace, expected) in [("team-a", false), ("relaybook-system", true)] {
             let auth = AuthRef::Basic { namespace: namespace.to_owned(), name: "s".to_owned() };
-            let all: [&dyn Fn(&mut Sending); 5] = [
+            let signing = SigningRef { secret: secret(namespace), form: SignatureForm::StandardWebhooks };
+            let all: [&dyn Fn(&mut Sending); 6] = [
                 &|s| s.auth = Some(auth.clone()),
-                &|s| s.signing = Some(secret(namespace)),
+                &|s| s.headers_from = Some(secret(namespace)),
+                &|s| s.signing = Some(signing.clone()),
                 &|s| s.tls.client_certificate = Some(secret(namespace)),
                 &|s| s.destination = relaybook_settings::config::Destination::Secret(key(namespace)),
                 &|s| s.literal_credentials = [namespace.to_owned()].into(),

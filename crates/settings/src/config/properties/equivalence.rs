@@ -50,6 +50,7 @@ fn any_layer(source: &Source) -> BoxedStrategy<Value> {
         ("method", one_of(["PUT", "PATCH"].map(Value::from))),
         ("headers", one_of(headers)),
         ("auth", prop_oneof![token, only("basic", secret())].boxed()),
+        ("headersFrom", secret()),
         ("signing", secret()),
         ("tls", prop_oneof![3 => Just(json!({})), 1 => tls].boxed()),
         ("timeout", one_of(["1s", "20s", "2m"].map(Value::from))),

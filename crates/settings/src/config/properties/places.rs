@@ -37,6 +37,7 @@ fn references(names: &[&str], keys: &[&str], url: &BoxedStrategy<Value>) -> Boxe
     let endpoint = some(vec![
         ("url", url.clone()),
         ("auth", prop_oneof![only("basic", secret()), only("token", key(""))].boxed()),
+        ("headersFrom", secret()),
         ("signing", secret()),
         ("tls", prop_oneof![3 => tls, 1 => Just(json!({"insecureSkipVerify": true}))].boxed()),
     ]);
@@ -102,7 +103,8 @@ fn all(sending: &Sending, config_maps: &[ConfigMapKey]) -> Vec<(&'static str, St
         Some(AuthRef::OAuth2(client)) => all.push(secret("oauth2", &client.secret)),
         None => {}
     }
-    all.extend(sending.signing.iter().map(|name| secret("signing", name)));
+    all.extend(sending.headers_from.iter().map(|name| secret("headersFrom", name)));
+    all.extend(sending.signing.iter().map(|signing| secret("signing", &signing.secret)));
     all.extend(sending.tls.client_certificate.iter().map(|name| secret("clientCertificate", name)));
     match &sending.tls.authorities {
         Authorities::Secret(from) => all.push(key("caFrom secret", from)),
@@ -141,7 +143,7 @@ fn a_reference_resolves_in_the_namespace_of_its_author() {
         Ok(())
     });
     let seen = seen.into_inner();
-    assert_eq!(seen.len(), 24, "each of eight kinds in the three namespaces: {seen:?}");
+    assert_eq!(seen.len(), 27, "each of nine kinds in the three namespaces: {seen:?}");
 }
 
 /// Layers that no schema has checked, with incomplete references.
@@ -216,7 +218,7 @@ fn no_layer_above_the_one_of_the_credentials_changes_their_destination() {
         let references = all(sending, &effective.config_maps);
         for (owner, sent) in &mut *sent.borrow_mut() {
             let is_owned = |what: &str| references.iter().any(|(kind, at, _)| kind.starts_with(what) && at == owner);
-            if !["basic", "token", "signing", "clientCertificate", "urlFrom"].into_iter().any(is_owned) {
+            if !["basic", "token", "headersFrom", "signing", "clientCertificate", "urlFrom"].into_iter().any(is_owned) {
                 continue;
             }
             let last = layers.iter().rposition(|layer| layer.namespace == *owner).unwrap();

@@ -1,6 +1,7 @@
-//! The credentials of a request, and which receivers it trusts.
+//! The credentials of a request, how it is signed, and which receivers it trusts.
 //!
-//! In: `endpoint.auth` and `endpoint.tls` of the merged layers, and which layer set them. Out: references to Secrets. No Secret is read here.
+//! In: `endpoint.auth`, `endpoint.signing` and `endpoint.tls` of the merged layers, and which layer set them. Out: references to Secrets. No
+//! Secret is read here.
 
 use std::str::FromStr as _;
 use std::sync::Arc;
@@ -17,7 +18,9 @@ use crate::config::problem::Problem;
 use crate::render::origin_of;
 use relaybook_api::ObjectName;
 use relaybook_api::notification as spec;
-use relaybook_api::notification::credentials::{AuthRef, Authorities, GithubAppRef, OAuth2Ref, SecretKey, TlsRef};
+use relaybook_api::notification::credentials::{
+    AuthRef, Authorities, GithubAppRef, OAuth2Ref, SecretKey, SignatureForm, SigningRef, TlsRef,
+};
 use relaybook_api::values::refs::{ConfigMapKey, SecretKeyRef, is_service};
 
 /// Returns the credentials by reference.
@@ -106,6 +109,25 @@ fn oauth2(client: &spec::OAuth2Auth, places: &Places<'_>, given: &Given<'_>) -> 
         client_authentication: client.client_authentication.unwrap_or_default(),
         parameters: client.parameters.clone().unwrap_or_default(),
     })))
+}
+
+/// Returns how requests are signed. The header must not be that of the credentials `auth`, because only one of the two could be sent.
+pub(super) fn signing(signing: &spec::Signing, auth: Option<&AuthRef>, places: &Places<'_>) -> Result<SigningRef, Problem> {
+    const FIELD: &str = "spec.endpoint.signing.header";
+    let form = match signing.scheme.unwrap_or_default() {
+        spec::SigningScheme::StandardWebhooks => SignatureForm::StandardWebhooks,
+        spec::SigningScheme::BodyHex => {
+            let name = signing.header.as_deref().unwrap_or("X-Signature");
+            let header =
+                HeaderName::from_str(name).map_err(|_| Problem::invalid(FIELD, format!("{name:?} is not a header name")))?;
+            if auth.is_some_and(|auth| auth.header() == header) {
+                return Err(Problem::invalid(FIELD, "is also the header of the credentials in auth; use another name"));
+            }
+            SignatureForm::BodyHex(header)
+        }
+    };
+    let secret = secret_name(&signing.secret_ref.name, places.of("/endpoint/signing/secretRef"));
+    Ok(SigningRef { secret, form })
 }
 
 pub(super) fn tls(tls: Option<&spec::Tls>, places: &Places<'_>, given: &Given<'_>) -> Result<TlsRef, Problem> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::defaults::duration;
 use crate::config::problem::Problem;
-use relaybook_api::notification::{DeliveryPolicy, Endpoint};
+use relaybook_api::notification::{DeliveryPolicy, Endpoint, Signing, SigningScheme};
 use relaybook_api::{NotificationSpec, duration_text};
 
 /// Headers that Relaybook or the connection sets.
@@ -66,6 +66,7 @@ fn endpoint(endpoint: &Endpoint) -> Result<(), Problem> {
         let message = "Relaybook or the connection sets this header; use another name, such as X-Token";
         return Err(Problem::invalid("spec.endpoint.auth.token.header", message));
     }
+    endpoint.signing.as_ref().map_or(Ok(()), signing)?;
     let client = endpoint.auth.as_ref().and_then(|auth| auth.oauth2.as_ref());
     let parameters = client.and_then(|client| client.parameters.as_ref());
     if let Some(name) = parameters.into_iter().flat_map(BTreeMap::keys).find(|name| FORM.contains(&name.as_str())) {
@@ -93,6 +94,20 @@ fn endpoint(endpoint: &Endpoint) -> Result<(), Problem> {
         let message =
             "caFrom sets the trusted CA certificates, insecureSkipVerify trusts every certificate; set only one of them";
         return Err(Problem::invalid("spec.endpoint.tls", message));
+    }
+    Ok(())
+}
+
+fn signing(signing: &Signing) -> Result<(), Problem> {
+    const FIELD: &str = "spec.endpoint.signing.header";
+    let Some(header) = &signing.header else { return Ok(()) };
+    if signing.scheme != Some(SigningScheme::BodyHex) {
+        let message = "is only for the scheme BodyHex; Standard Webhooks determines the header";
+        return Err(Problem::invalid(FIELD, message));
+    }
+    if is_reserved(header) {
+        let message = "Relaybook or the connection sets this header; use another name, such as X-Signature";
+        return Err(Problem::invalid(FIELD, message));
     }
     Ok(())
 }
@@ -139,6 +154,14 @@ mod tests {
             (
                 json!({"endpoint": {"auth": {"token": {"secretKeyRef": {"name": "a", "key": "b"}, "header": "TE"}}}}),
                 "spec.endpoint.auth.token.header",
+            ),
+            (
+                json!({"endpoint": {"signing": {"secretRef": {"name": "a"}, "header": "X-A"}}}),
+                "spec.endpoint.signing.header",
+            ),
+            (
+                json!({"endpoint": {"signing": {"secretRef": {"name": "a"}, "scheme": "BodyHex", "header": "TE"}}}),
+                "spec.endpoint.signing.header",
             ),
             (json!({"endpoint": {"timeout": "61s"}}), "spec.endpoint.timeout"),
             (json!({"endpoint": {"connectTimeout": "1ms"}}), "spec.endpoint.connectTimeout"),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::credentials::{auth, secret_key, secret_name, tls};
+use super::credentials::{auth, secret_key, secret_name, signing, tls};
 use super::defaults::{CONNECT_TIMEOUT, TIMEOUT, URL, duration};
 use super::given::{Given, Places};
 use super::marking::{Marking, Reads, marking};
@@ -17,7 +17,7 @@ use crate::config::problem::Problem;
 use crate::render::{Body, HeaderTemplate, Parameters, UrlTemplate};
 use relaybook_api::notification as spec;
 use relaybook_api::notification::Method;
-use relaybook_api::notification::credentials::{AuthRef, Authorities, Needed, SecretKey, TlsRef};
+use relaybook_api::notification::credentials::{AuthRef, Authorities, Needed, SecretKey, SigningRef, TlsRef};
 use relaybook_api::values::refs::is_service;
 use relaybook_api::{NotificationSpec, ObjectName, TransitionType};
 
@@ -34,8 +34,10 @@ pub struct Sending {
     pub auth: Option<AuthRef>,
     /// Which receivers to trust, and the client certificate to send.
     pub tls: TlsRef,
-    /// The Secret whose keys sign the requests.
-    pub signing: Option<ObjectName>,
+    /// The Secret with more headers.
+    pub headers_from: Option<ObjectName>,
+    /// How requests are signed, with the keys by reference.
+    pub signing: Option<SigningRef>,
     /// Timeout of the whole attempt.
     pub timeout: Duration,
     /// Timeout of the connection setup.
@@ -87,6 +89,7 @@ impl Sending {
         };
         url.into_iter()
             .chain(credentials)
+            .chain(self.headers_from.iter().cloned().map(Needed::Headers))
             .chain(self.signing.iter().cloned().map(Needed::SigningKeys))
             .chain(authorities)
             .chain(self.tls.client_certificate.iter().cloned().map(Needed::ClientCertificate))
@@ -184,6 +187,8 @@ fn compile(
         url: matches!(&destination, Destination::Url(url) if url.reads_test(&parameters)),
         body: body.reads_test(&parameters),
     };
+    let auth = endpoint.auth.as_ref().map(|a| auth(a, endpoint, chosen, places, given)).transpose()?.flatten();
+    let headers_from = endpoint.headers_from.as_ref();
     Ok(Sending {
         marking: marking(chosen.metadata, reads),
         needs_source,
@@ -194,9 +199,10 @@ fn compile(
         url_field,
         method: endpoint.method.unwrap_or(chosen.method),
         headers,
-        auth: endpoint.auth.as_ref().map(|a| auth(a, endpoint, chosen, places, given)).transpose()?.flatten(),
+        headers_from: headers_from.map(|h| secret_name(&h.secret_ref.name, places.of("/endpoint/headersFrom"))),
+        signing: endpoint.signing.as_ref().map(|s| signing(s, auth.as_ref(), places)).transpose()?,
+        auth,
         tls: tls(endpoint.tls.as_ref(), places, given)?,
-        signing: endpoint.signing.as_ref().map(|s| secret_name(&s.secret_ref.name, places.of("/endpoint/signing"))),
         timeout: duration("spec.endpoint.timeout", endpoint.timeout.as_deref(), TIMEOUT)?,
         success: chosen.success(endpoint)?,
         thread: thread(endpoint, chosen, &with_remembered, places)?,

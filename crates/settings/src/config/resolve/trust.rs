@@ -161,6 +161,7 @@ fn credentials(value: &Map<String, Value>) -> Vec<String> {
         "/auth/token/secretKeyRef",
         "/auth/githubApp/secretRef",
         "/auth/oauth2/secretRef",
+        "/headersFrom/secretRef",
         "/signing/secretRef",
         "/tls/clientCertificate/secretRef",
         "/urlFrom/secretKeyRef",

@@ -30,7 +30,7 @@ use Sign::{Begins, Ends, Is, Line, True};
 
 const TEST: Sign = Begins("TEST: ");
 
-const MARKS: [(Builtin, &[(&str, Sign)]); 33] = [
+const MARKS: [(Builtin, &[(&str, Sign)]); 34] = [
     (Builtin::Slack, &[("/text", Line(" TEST: ")), ("/blocks/0/text/text", Line(" TEST: "))]),
     (
         Builtin::Teams,
@@ -77,6 +77,7 @@ const MARKS: [(Builtin, &[(&str, Sign)]); 33] = [
     ),
     (Builtin::IncidentIo, &[("/deduplication_key", Ends("/test")), ("/title", TEST)]),
     (Builtin::NewRelicEvent, &[("/0/test", Is("true")), ("/0/severity", Is("info")), ("/0/title", TEST)]),
+    (Builtin::FluxEvent, &[("/metadata/test", Is("true")), ("/severity", Is("info")), ("/message", TEST)]),
     (Builtin::GrafanaAnnotation, &[("/tags/0", Is("test")), ("/text", TEST)]),
     (
         Builtin::DatadogEvent,

@@ -83,6 +83,11 @@ fn credentials_are_not_sent_to_an_origin_of_a_more_specific_layer() {
             json!({"endpoint": {"url": "https://evil.net"}}),
         ),
         (
+            "headers from a Secret",
+            json!({"endpoint": {"url": api, "headersFrom": {"secretRef": {"name": "a"}}}}),
+            json!({"endpoint": {"url": "https://evil.net"}}),
+        ),
+        (
             "a client certificate",
             json!({"endpoint": {"url": api, "tls": {"clientCertificate": {"secretRef": {"name": "a"}}}}}),
             json!({"endpoint": {"url": "https://evil.net"}}),
@@ -244,6 +249,7 @@ fn no_team_redirects_credentials_of_the_global_configuration() {
     let from_secret = endpoint(json!({"urlFrom": from, "auth": token()}));
     let api_key = endpoint(json!({"headers": {"X-Api-Key": "literal"}}));
     let signing = endpoint(json!({"signing": {"secretRef": {"name": "hmac"}}}));
+    let headers_from = endpoint(json!({"url": api, "headersFrom": {"secretRef": {"name": "headers"}}}));
     let url = |url: &str| endpoint(json!({ "url": url }));
     let global = |layer: &Value| (Source::Global, layer.clone());
     let defaults = |layer: &Value| (Source::Defaults, layer.clone());
@@ -256,6 +262,7 @@ fn no_team_redirects_credentials_of_the_global_configuration() {
         ("a team's URL over a header of the defaults", vec![defaults(&api_key), team(url(api))]),
         ("a URL of the global notification over one", vec![defaults(&api_key), global(&url(api))]),
         ("a team's URL over signing of the defaults", vec![defaults(&signing), team(url(api))]),
+        ("a team's URL under global headersFrom", vec![global(&headers_from), team(url(evil))]),
         ("urlFrom of a team", vec![global(&with_token(api)), team(endpoint(json!({"urlFrom": from})))]),
         ("url of a team under urlFrom", vec![global(&from_secret), pipeline(url(api))]),
         (
