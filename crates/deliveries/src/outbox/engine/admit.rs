@@ -22,6 +22,9 @@ const REST: Duration = Duration::from_secs(10);
 /// Maximum number of foreign Deliveries that wait for deletion, and of undecided ones. Undecided Deliveries beyond it count as foreign at
 /// once.
 const MOST: usize = 10_000;
+/// How long after the begin of a term deliveries wait for the dispatcher to compare the one whose message they continue. It does so within seconds, unless
+/// the API server refuses its requests. Then they are sent, and begin another message.
+const COMPARED: Duration = Duration::from_secs(30);
 /// Minimum time between two log lines for the same namespace.
 const REPORT: Duration = Duration::from_mins(1);
 
@@ -39,7 +42,7 @@ impl Engine {
     /// Determines the origin of the listed Deliveries, once in each term.
     pub(crate) fn judge_listed(&mut self, facts: &Facts<'_>, now: Now) {
         let Some(term) = self.term(facts).filter(|term| self.admission.term != Some(*term)) else { return };
-        self.admission = Admission { term: Some(term), ..Admission::default() };
+        self.admission = Admission { term: Some(term), compared: Some(now.mono + COMPARED), ..Admission::default() };
         self.drop_unrecorded(|_| true);
         facts.delivery_index.doubt(|pipeline| facts.pipelines.recorded_until(pipeline));
         let ours = self.lanes.iter().filter(|(key, _)| facts.is_ours(&key.pipeline));

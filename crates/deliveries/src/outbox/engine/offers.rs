@@ -58,7 +58,7 @@ impl Engine {
         if !is_accepting || self.lanes.get(&key).is_some() {
             return false;
         }
-        let Decision::Send(notification, _) = self.decision(&key, record, facts) else { return false };
+        let Decision::Send(notification, _) = self.decision(&key, record, facts, now) else { return false };
         let Ok(sending) = &notification.sending else { return false };
         if !facts.allows(sending.timeout + journal::DEADLINE, now) {
             return false;

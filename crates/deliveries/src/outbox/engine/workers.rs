@@ -23,10 +23,12 @@ use crate::outbox::store::journal;
 use relaybook_api::delivery::Reason;
 use relaybook_api::{DeliveryStatus, ObjectName, Outcome};
 use relaybook_egress::RequestError;
-use relaybook_settings::config::{Rate, Retry};
+use relaybook_settings::config::{EffectiveNotification, Rate, Retry};
 
 /// Pause after a check for a deleted object that found the object, or that failed. The watches catch up in this time.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
+/// Pause until the dispatcher has likely compared a delivery.
+const COMPARE: Duration = Duration::from_millis(500);
 
 impl Engine {
     /// Returns whether this replica holds buckets, and everything was listed since it acquired the last one.
@@ -67,16 +69,19 @@ impl Engine {
     }
 
     /// Decides about a delivery that is, or would be, the head of a lane.
-    pub(super) fn decision(&self, key: &LaneKey, head: &Record, facts: &Facts<'_>) -> Decision {
+    pub(super) fn decision(&self, key: &LaneKey, head: &Record, facts: &Facts<'_>, now: Now) -> Decision {
         let is_behind = self.lanes.is_behind(key, head);
         let sendable = if is_behind { SendDecision::NotYet } else { facts.pipelines.find(&head.spec) };
         let uncounted = if matches!(sendable, SendDecision::Send(..)) { uncounted(head, facts) } else { None };
-        decide(head, About { is_unproven: self.is_unproven(head), uncounted, sendable })
+        let is_new_term = self.admission.compared.is_some_and(|until| now.mono < until);
+        let doubts = |notification| is_new_term && doubts_message(head, notification, facts);
+        let is_message_doubtful = matches!(&sendable, SendDecision::Send(notification, _) if doubts(notification));
+        decide(head, About { is_unproven: self.is_unproven(head), is_message_doubtful, uncounted, sendable })
     }
 
     /// Starts what has to be done with the head of a lane, which is due.
     fn consider(&mut self, key: &LaneKey, facts: &Facts<'_>, now: Now) {
-        let Some(decision) = self.lanes.head(key).map(|head| self.decision(key, head, facts)) else { return };
+        let Some(decision) = self.lanes.head(key).map(|head| self.decision(key, head, facts, now)) else { return };
         match decision {
             Decision::Send(notification, _) => {
                 let Ok(sending) = &notification.sending else { return };
@@ -108,11 +113,18 @@ impl Engine {
                 let (namespace, spec) = (record.id.namespace, record.spec);
                 self.start(Task::Verify { lane: key.clone(), namespace, spec, what });
             }
-            Decision::Hold => {
-                let Some(slot) = self.lanes.get_mut(key) else { return };
-                slot.lane.take(now.mono);
-                slot.lane.done(After::Hold { until: None });
-            }
+            Decision::Hold => self.hold(key, None, now),
+            Decision::Compare => self.hold(key, Some(now.mono + COMPARE), now),
+        }
+    }
+
+    /// Holds the head of a lane, until something changes or until this time.
+    fn hold(&mut self, key: &LaneKey, until: Option<Instant>, now: Now) {
+        let Some(slot) = self.lanes.get_mut(key) else { return };
+        slot.lane.take(now.mono);
+        slot.lane.done(After::Hold { until });
+        if let Some(until) = until {
+            self.lanes.set_timer(key, until);
         }
     }
 
@@ -240,7 +252,7 @@ impl Engine {
         let key = turn.lane.clone();
         let is_due = |slot: &&Slot| slot.lane.due(now.mono) == Due::Now && facts.is_ours(&key.pipeline);
         let head = self.lanes.get(&key).filter(is_due).and_then(|slot| slot.lane.head());
-        let decision = head.map(|head| (self.decision(&key, head, facts), head.is_recorded()));
+        let decision = head.map(|head| (self.decision(&key, head, facts, now), head.is_recorded()));
         let Some((Decision::Send(notification, pipeline), is_recorded)) = decision else {
             self.fair_queue.release(&turn.origin, &key, AttemptOutcome::Nothing, now.mono);
             self.end_rate_turn(&key, now.mono);
@@ -377,6 +389,14 @@ impl Engine {
             self.effects.push(Effect::Note(Box::new(record.clone())));
         }
     }
+}
+
+/// Whether a delivery must wait until the dispatcher has compared the one whose message it continues. The dispatcher works in the order of the changes.
+/// So if it has reached this delivery, nobody will prove the other one, and a message of another client is not continued.
+fn doubts_message(head: &Record, notification: &EffectiveNotification, facts: &Facts<'_>) -> bool {
+    let has_thread = notification.sending.as_ref().is_ok_and(|sending| sending.thread.is_some());
+    let is_reached = !head.is_recorded() || facts.pipelines.has_passed(&head.spec);
+    has_thread && !is_reached && facts.delivery_index.doubts_message(head)
 }
 
 /// Returns how many deliveries the head replaces, if that number is not written yet.

@@ -124,6 +124,12 @@ impl Known {
         }
     }
 
+    /// Whether the cursor of its notification has passed the change of a delivery, as persisted.
+    pub(crate) fn has_passed(&self, spec: &DeliverySpec) -> bool {
+        let cursors = self.cursors.get(&spec.pipeline_ref.uid).and_then(|cursors| cursors.as_ref().as_ref());
+        cursors.and_then(|cursors| cursors.get(&spec.notification)).is_some_and(|taken| taken.is_beyond(spec.serial))
+    }
+
     /// Decides whether this delivery can be sent now.
     pub(crate) fn find(&self, spec: &DeliverySpec) -> SendDecision {
         let (of, subject) = (&spec.pipeline_ref, spec.log_subject().to_string());

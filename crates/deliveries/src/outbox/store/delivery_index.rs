@@ -238,6 +238,15 @@ impl DeliveryIndex {
         book.entries.get(id).filter(|entry| !entry.is_doubtful).map(|_| Arc::clone(thread))
     }
 
+    /// Whether another client may have created the delivery whose message this one continues. The dispatcher compares its content before it reaches
+    /// this one.
+    #[must_use]
+    pub fn doubts_message(&self, record: &Record) -> bool {
+        let book = self.book.lock();
+        let holder = book.kept.message(record).filter(|_| !record.again);
+        holder.is_some_and(|(id, _)| book.entries.get(id).is_some_and(|entry| entry.is_doubtful))
+    }
+
     /// Returns how many settled deliveries are kept.
     #[must_use]
     pub fn kept(&self) -> usize {

@@ -42,10 +42,10 @@ impl World<'_> {
             let object = server.objects.get(&serial);
             let outcome = object.and_then(|object| object.status.outcome);
             let is_dead = server.is_dead(serial);
-            // Excluded: the notification was deleted before the leader knew who has recorded the Delivery. The dispatcher does not reach
-            // its change any more, so the origin stays undecided until the next term.
+            // Excluded: the notification was deleted, and perhaps created again, before the leader knew who has recorded the Delivery. The
+            // dispatcher does not reach its change any more, so the origin stays undecided until the next term.
             let is_known = |object: &Record| leader.parts.delivery_index.contains(&object.id);
-            let is_left = server.existing.notification.is_none() && object.is_some_and(|object| !is_known(object));
+            let is_left = object.is_some_and(|object| server.is_of_other_notification(object) && !is_known(object));
             prop_assert!(
                 outcome.is_some() || (is_dead && (object.is_none() || is_left)),
                 "{serial} has no outcome, and nothing is in progress: {object:?}"

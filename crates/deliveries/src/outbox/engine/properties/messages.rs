@@ -79,10 +79,10 @@ fn created(server: &Server, record: &Record, lane: usize) -> Checked {
     };
     let newest = server.objects.values().filter(is_sent).max_by_key(|object| object.spec.serial);
     let is_open = newest.is_some_and(|object| {
-        // After a start, the engine does not know at once who created a Delivery that is newer than the persisted time. It can learn of a
-        // redelivery, or of a deletion, later.
+        // If the dispatcher is stopped, the engine waits only for some time until it knows who created a Delivery that is newer than the persisted
+        // time. It can learn of a redelivery, or of a deletion, later.
         object.spec.serial < record.spec.serial
-            && server.recorded.is_some_and(|until| object.recorded <= until)
+            && (!server.was_full || server.recorded.is_some_and(|until| object.recorded <= until))
             && server.forged.is_empty()
             && object.status.redelivered.is_none()
             && server.deleted.keys().all(|serial| *serial < object.spec.serial)

@@ -83,6 +83,8 @@ pub(super) struct Server {
     pub(super) reports: Vec<Report>,
     /// Calls for which no process waits, and that can still be applied.
     pub(super) flying: VecDeque<Call>,
+    /// Whether a quota has ever refused creates. It can stop the dispatcher for a long time.
+    pub(super) was_full: bool,
     /// Whether a quota refuses creates.
     pub(super) is_full: bool,
     /// Whether an admission policy refuses status writes.
@@ -164,11 +166,16 @@ impl Server {
     pub(super) fn is_dead(&self, serial: i64) -> bool {
         let lane = usize::try_from(serial - 1).ok().and_then(|at| self.log.get(at));
         let of_gone_target = lane.is_none_or(|lane| self.is_of_gone_target(serial, *lane));
-        let notification = self.existing.notification.map(uid);
-        let is_other = |object: &Record| Some(&object.spec.notification_uid) != notification.as_ref();
-        let of_gone_notification =
-            notification.is_none() || serial <= self.skipped || self.objects.get(&serial).is_some_and(is_other);
+        let is_other = |object: &Record| self.is_of_other_notification(object);
+        let of_gone_notification = self.existing.notification.is_none()
+            || serial <= self.skipped
+            || self.objects.get(&serial).is_some_and(is_other);
         !self.existing.has_pipeline || of_gone_target || of_gone_notification
+    }
+
+    /// Returns whether the notification of a Delivery no longer exists. Another one can have its name.
+    pub(super) fn is_of_other_notification(&self, object: &Record) -> bool {
+        self.existing.notification.map(uid).as_ref() != Some(&object.spec.notification_uid)
     }
 
     /// Returns whether no delivery of this change has to be sent before a later one.

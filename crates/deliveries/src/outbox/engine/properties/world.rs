@@ -134,7 +134,10 @@ impl<'a> World<'a> {
                 let serial = self.server.forge(number, is_whole, forged, now);
                 self.answered.extend(serial.filter(|_| forged.is_settled));
             }
-            Step::Quota(is_full) => self.server.is_full = is_full,
+            Step::Quota(is_full) => {
+                self.server.is_full = is_full;
+                self.server.was_full |= is_full;
+            }
             Step::Policy(is_strict) => self.server.is_strict = is_strict,
             Step::Late(is_applied) => {
                 if let Some(call) = self.server.flying.pop_front().filter(|_| is_applied) {

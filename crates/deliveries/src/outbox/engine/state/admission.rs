@@ -13,6 +13,8 @@ use relaybook_api::{ObjectName, version};
 pub(crate) struct Admission {
     /// The leadership term in which the origin of all listed Deliveries was determined.
     pub(crate) term: Option<u64>,
+    /// Until when deliveries wait for the dispatcher to compare the one whose message they continue.
+    pub(crate) compared: Option<Instant>,
     /// Uids of Deliveries that were proven in this term to be recorded by Relaybook.
     pub(crate) proven: HashSet<String>,
     /// Deliveries that have a lane although their pipeline is not known, by uid, with how they were first read. Their origin is determined

@@ -13,6 +13,8 @@ use relaybook_settings::config::{EffectiveNotification, Retry};
 pub(crate) struct About {
     /// Whether it is not yet proven that Relaybook has recorded it.
     pub(crate) is_unproven: bool,
+    /// Whether another client may have created the delivery whose message it continues.
+    pub(crate) is_message_doubtful: bool,
     /// How many deliveries it replaces, if that number is not written yet.
     pub(crate) uncounted: Option<i64>,
     /// Whether the deliveries of other lanes, its pipeline and its notification allow it to be sent.
@@ -32,6 +34,8 @@ pub(crate) enum Decision {
     Wait { reason: Reason, message: String, until: Option<Retry> },
     /// Wait until something changes.
     Hold,
+    /// Wait until the dispatcher has compared the delivery whose message it continues. Sent before, it would begin another message.
+    Compare,
     /// Cancel it. Unless `sure` is true, a live read must confirm that first.
     Cancel { what: Gone, sure: bool },
 }
@@ -45,6 +49,7 @@ pub(crate) fn decide(head: &Record, about: About) -> Decision {
         SendDecision::NotYet => Decision::Hold,
         _ if head.refusal().is_some() => Decision::Refuse,
         SendDecision::Wait { reason, message, until } => Decision::Wait { reason, message, until },
+        SendDecision::Send(..) if about.is_message_doubtful => Decision::Compare,
         SendDecision::Send(notification, pipeline) => {
             about.uncounted.map_or(Decision::Send(notification, pipeline), Decision::Count)
         }
@@ -64,6 +69,11 @@ mod tests {
         let mut refused = record(1);
         Arc::make_mut(&mut refused.spec).error = Some("no such key".to_owned());
         let again = Record { again: true, ..refused.clone() };
+        for (sendable, expected) in [(send(), "Compare"), (wait(), "Wait"), (gone(), "Cancel")] {
+            let about = About { is_unproven: false, is_message_doubtful: true, uncounted: Some(2), sendable };
+            let decision = format!("{:?}", decide(&record(1), about));
+            assert!(decision.starts_with(expected), "the message is doubtful: {decision}, not {expected}");
+        }
         // Each row: the head, whether it is unproven, the uncounted number, whether it can be sent, and the decision.
         for (head, is_unproven, uncounted, sendable, expected) in [
             (record(1), false, None, send(), "Send"),
@@ -82,7 +92,8 @@ mod tests {
             (again, false, None, send(), "Send"),
         ] {
             let asked = format!("{is_unproven}, {uncounted:?}, {sendable:?}");
-            let decision = format!("{:?}", decide(&head, About { is_unproven, uncounted, sendable }));
+            let decision =
+                format!("{:?}", decide(&head, About { is_unproven, is_message_doubtful: false, uncounted, sendable }));
             assert!(decision.starts_with(expected), "{asked}: {decision}, not {expected}");
         }
     }
