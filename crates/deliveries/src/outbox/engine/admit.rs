@@ -14,6 +14,7 @@ use crate::outbox::send_gate::genuine::{Origin, Sight, judge};
 use crate::outbox::store::journal::DEADLINE;
 use relaybook_api::ObjectName;
 use relaybook_api::version;
+use relaybook_settings::config::EffectiveNotification;
 
 /// Maximum number of concurrent deletions.
 const DELETIONS: usize = 8;
@@ -103,6 +104,21 @@ impl Engine {
         if self.admission.proven.contains(&record.uid) {
             facts.delivery_index.prove(record, true);
         }
+    }
+
+    /// Returns whether a delivery must wait until the dispatcher has compared the one whose message it continues. The dispatcher works in the order
+    /// of the changes. So if it has reached this delivery, nobody will prove the other one, and a message of another client is not continued.
+    pub(crate) fn doubts_message(
+        &self,
+        head: &Record,
+        notification: &EffectiveNotification,
+        facts: &Facts<'_>,
+        now: Now,
+    ) -> bool {
+        let is_new_term = self.admission.compared.is_some_and(|until| now.mono < until);
+        let has_thread = notification.sending.as_ref().is_ok_and(|sending| sending.thread.is_some());
+        let is_reached = !head.is_recorded() || facts.pipelines.has_passed(&head.spec);
+        is_new_term && has_thread && !is_reached && facts.delivery_index.doubts_message(head)
     }
 
     /// Returns whether a Delivery has a lane although its origin is not determined yet.

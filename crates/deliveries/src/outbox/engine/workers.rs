@@ -23,7 +23,7 @@ use crate::outbox::store::journal;
 use relaybook_api::delivery::Reason;
 use relaybook_api::{DeliveryStatus, ObjectName, Outcome};
 use relaybook_egress::RequestError;
-use relaybook_settings::config::{EffectiveNotification, Rate, Retry};
+use relaybook_settings::config::{Rate, Retry};
 
 /// Pause after a check for a deleted object that found the object, or that failed. The watches catch up in this time.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
@@ -73,8 +73,7 @@ impl Engine {
         let is_behind = self.lanes.is_behind(key, head);
         let sendable = if is_behind { SendDecision::NotYet } else { facts.pipelines.find(&head.spec) };
         let uncounted = if matches!(sendable, SendDecision::Send(..)) { uncounted(head, facts) } else { None };
-        let is_new_term = self.admission.compared.is_some_and(|until| now.mono < until);
-        let doubts = |notification| is_new_term && doubts_message(head, notification, facts);
+        let doubts = |notification| self.doubts_message(head, notification, facts, now);
         let is_message_doubtful = matches!(&sendable, SendDecision::Send(notification, _) if doubts(notification));
         decide(head, About { is_unproven: self.is_unproven(head), is_message_doubtful, uncounted, sendable })
     }
@@ -389,14 +388,6 @@ impl Engine {
             self.effects.push(Effect::Note(Box::new(record.clone())));
         }
     }
-}
-
-/// Whether a delivery must wait until the dispatcher has compared the one whose message it continues. The dispatcher works in the order of the changes.
-/// So if it has reached this delivery, nobody will prove the other one, and a message of another client is not continued.
-fn doubts_message(head: &Record, notification: &EffectiveNotification, facts: &Facts<'_>) -> bool {
-    let has_thread = notification.sending.as_ref().is_ok_and(|sending| sending.thread.is_some());
-    let is_reached = !head.is_recorded() || facts.pipelines.has_passed(&head.spec);
-    has_thread && !is_reached && facts.delivery_index.doubts_message(head)
 }
 
 /// Returns how many deliveries the head replaces, if that number is not written yet.
