@@ -171,10 +171,14 @@ impl Repository {
         .await
     }
 
-    /// Merges a pull request as soon as Gitea has checked it.
+    /// Merges a pull request as soon as Gitea has checked it. A push to its base meanwhile begins the check again, and Gitea answers 405.
     pub async fn merge(&self, number: u64, style: Style) {
         self.mergeable(number).await;
-        self.try_merge(number, json!({"Do": style.word()})).await.done();
+        eventually(&format!("pull request {number} is merged"), async || {
+            let answer = self.try_merge(number, json!({"Do": style.word()})).await;
+            if answer.status == 405 { Err(answer.text) } else { Ok(answer.done()) }
+        })
+        .await;
     }
 
     /// Lets Gitea merge a pull request when all its checks succeed. It looks only when a status or a review arrives, so it never merges
