@@ -231,10 +231,6 @@ impl Tokens {
         if !all.contains_key(key) && !make_room(&mut all, now) {
             return Err(NotSent::TokenUnanswered(step));
         }
-        let is_busy = |all: &HashMap<Key, Entry>| {
-            let of_namespace = all.iter().filter(|(of, entry)| of.namespace == key.namespace && entry.in_flight().is_some());
-            of_namespace.count() >= MOST_REQUESTS
-        };
         let entry = all.entry(key.clone()).or_insert_with(|| Entry::new(now));
         entry.used = now;
         if !entry.is_due(now) {
@@ -244,7 +240,7 @@ impl Tokens {
         if let Some(in_flight) = entry.in_flight() {
             return Ok(Some((in_flight.clone(), has_token)));
         }
-        if is_busy(&all) {
+        if in_flight(&all, &key.namespace) >= MOST_REQUESTS {
             return if has_token { Ok(None) } else { Err(NotSent::TokenUnanswered(step)) };
         }
         let ended = self.start(key, step, request);
@@ -307,6 +303,11 @@ impl Tokens {
             });
         }
     }
+}
+
+/// Returns the number of requests in flight for the Secrets of a namespace.
+fn in_flight(all: &HashMap<Key, Entry>, namespace: &str) -> usize {
+    all.iter().filter(|(key, entry)| key.namespace == namespace && entry.in_flight().is_some()).count()
 }
 
 /// Makes room for one more token. If there are too many, the least recently used one of the namespace with most tokens goes. Returns `false`

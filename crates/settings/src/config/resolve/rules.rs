@@ -3,12 +3,11 @@
 //! The schema of a pipeline has no such rules for its layers, because the layers are in lists of lists. The API server never validates the
 //! merged result of several layers.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::defaults::duration;
 use crate::config::problem::Problem;
-use relaybook_api::notification::{DeliveryPolicy, Endpoint, Signing, SigningScheme};
+use relaybook_api::notification::{DeliveryPolicy, Endpoint, OAuth2Auth, Signing, SigningScheme};
 use relaybook_api::{NotificationSpec, duration_text};
 
 /// Headers that Relaybook or the connection sets.
@@ -67,16 +66,7 @@ fn endpoint(endpoint: &Endpoint) -> Result<(), Problem> {
         return Err(Problem::invalid("spec.endpoint.auth.token.header", message));
     }
     endpoint.signing.as_ref().map_or(Ok(()), signing)?;
-    let client = endpoint.auth.as_ref().and_then(|auth| auth.oauth2.as_ref());
-    let parameters = client.and_then(|client| client.parameters.as_ref());
-    if let Some(name) = parameters.into_iter().flat_map(BTreeMap::keys).find(|name| FORM.contains(&name.as_str())) {
-        let field = format!("spec.endpoint.auth.oauth2.parameters.{name}");
-        return Err(Problem::invalid(field, "grant_type, scope, client_id and client_secret are set by Relaybook"));
-    }
-    if parameters.is_some_and(|parameters| parameters.len() > MOST_PARAMETERS) {
-        let message = format!("has more than {MOST_PARAMETERS} parameters");
-        return Err(Problem::invalid("spec.endpoint.auth.oauth2.parameters", message));
-    }
+    endpoint.auth.as_ref().and_then(|auth| auth.oauth2.as_ref()).map_or(Ok(()), |client| oauth2(client))?;
     let minute = Duration::from_mins(1);
     within("spec.endpoint.timeout", endpoint.timeout.as_deref(), MILLIS_100, minute)?;
     within("spec.endpoint.connectTimeout", endpoint.connect_timeout.as_deref(), MILLIS_100, minute)?;
@@ -94,6 +84,19 @@ fn endpoint(endpoint: &Endpoint) -> Result<(), Problem> {
         let message =
             "caFrom sets the trusted CA certificates, insecureSkipVerify trusts every certificate; set only one of them";
         return Err(Problem::invalid("spec.endpoint.tls", message));
+    }
+    Ok(())
+}
+
+fn oauth2(client: &OAuth2Auth) -> Result<(), Problem> {
+    const FIELD: &str = "spec.endpoint.auth.oauth2.parameters";
+    let Some(parameters) = &client.parameters else { return Ok(()) };
+    if let Some(name) = parameters.keys().find(|name| FORM.contains(&name.as_str())) {
+        let message = "grant_type, scope, client_id and client_secret are set by Relaybook";
+        return Err(Problem::invalid(format!("{FIELD}.{name}"), message));
+    }
+    if parameters.len() > MOST_PARAMETERS {
+        return Err(Problem::invalid(FIELD, format!("has more than {MOST_PARAMETERS} parameters")));
     }
     Ok(())
 }
