@@ -19,6 +19,10 @@ const STATUSES: [Builtin; 6] = [
     Builtin::AzureDevopsGitStatus,
 ];
 
+/// The templates whose requests name the commit in the body, with its place.
+const OBJECTS: [(Builtin, &str); 3] =
+    [(Builtin::GithubDeployment, "/ref"), (Builtin::GithubCheckRun, "/head_sha"), (Builtin::GitlabDeployment, "/sha")];
+
 /// Returns the path of the status request for a revision, or the error.
 fn path(builtin: Builtin, type_: TransitionType, revision: &str, previous: &str) -> Result<String, String> {
     let mut data = Data::sample(type_);
@@ -55,6 +59,23 @@ fn the_hash_is_found_in_every_kind_of_revision() {
 fn removed_is_reported_for_the_commit_that_ran() {
     for builtin in STATUSES {
         assert!(path(builtin, Removed, "", COMMIT).unwrap().contains(COMMIT), "{}", builtin.as_str());
+    }
+}
+
+#[test]
+fn deployments_and_check_runs_are_about_the_commit_of_the_revision() {
+    for (builtin, pointer) in OBJECTS {
+        let (name, subject) = (builtin.as_str(), Subject::example(builtin, Parameters::Required));
+        for (type_, commit) in [(Deployed, COMMIT), (Failed, COMMIT), (Removed, OLD)] {
+            assert_eq!(subject.body(type_, |_| {}).pointer(pointer).and_then(|sha| sha.as_str()), Some(commit), "{name}");
+        }
+        // Such a delivery is Canceled, as that of a commit status.
+        for (type_, revision) in [(Deployed, "6.5.0"), (Failed, ""), (Removed, "")] {
+            let (revision, previous_revision) = (revision.to_owned(), revision.to_owned());
+            let data = Data { revision, previous_revision, ..Data::sample(type_) };
+            let problem = subject.render(&data).err().unwrap();
+            assert!(problem.is_without_commit(), "{name}, {}: {problem}", type_.as_str());
+        }
     }
 }
 
@@ -96,7 +117,7 @@ fn a_version_without_a_commit_is_a_clear_error() {
 }
 
 /// The templates whose messages name the revision beside a label, with the label of the revision that runs and of the one that ran.
-const MESSAGES: [(Builtin, [&str; 2]); 22] = [
+const MESSAGES: [(Builtin, [&str; 2]); 25] = [
     (Builtin::Slack, RUNS),
     (Builtin::Teams, RUNS),
     (Builtin::GoogleChat, RUNS),
@@ -111,6 +132,9 @@ const MESSAGES: [(Builtin, [&str; 2]); 22] = [
     (Builtin::Zoom, RUNS),
     (Builtin::Ntfy, RUNS),
     (Builtin::GithubIssueComment, RUNS),
+    (Builtin::GithubPullRequestComment, RUNS),
+    (Builtin::GiteaPullRequestComment, RUNS),
+    (Builtin::GitlabMergeRequestComment, RUNS),
     (Builtin::GrafanaAnnotation, RUNS),
     (Builtin::DatadogEvent, RUNS),
     (Builtin::Pagerduty, ["running_revision", "previous_revision"]),

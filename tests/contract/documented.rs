@@ -19,6 +19,43 @@ pub fn gitlab_status() -> Value {
     post("/api/v4/projects/{id}/statuses/{sha}", &[], &properties, &["state"])
 }
 
+/// <https://docs.gitlab.com/api/deployments/#create-a-deployment>
+pub fn gitlab_deployment() -> Value {
+    let text = json!({"type": "string", "minLength": 1});
+    let properties = json!({
+        "environment": {"type": "string", "minLength": 1, "maxLength": 255},
+        "sha": text,
+        "ref": text,
+        "tag": {"type": "boolean"},
+        "status": gitlab_deployment_states(),
+    });
+    let required = ["environment", "sha", "ref", "tag", "status"];
+    post("/api/v4/projects/{id}/deployments", &[], &properties, &required)
+}
+
+/// <https://docs.gitlab.com/api/deployments/#update-a-deployment>
+pub fn gitlab_deployment_status() -> Value {
+    let properties = json!({"status": gitlab_deployment_states()});
+    operation("put", "/api/v4/projects/{id}/deployments/{deployment_id}", &[], &properties, &["status"])
+}
+
+fn gitlab_deployment_states() -> Value {
+    json!({"enum": ["running", "success", "failed", "canceled"]})
+}
+
+/// <https://docs.gitlab.com/api/notes/#create-new-merge-request-note>
+pub fn gitlab_note() -> Value {
+    let properties = json!({"body": {"type": "string", "minLength": 1, "maxLength": 1_000_000}});
+    post("/api/v4/projects/{id}/merge_requests/{merge_request_iid}/notes", &[], &properties, &["body"])
+}
+
+/// <https://docs.gitlab.com/api/notes/#modify-existing-merge-request-note>
+pub fn gitlab_note_update() -> Value {
+    let properties = json!({"body": {"type": "string", "minLength": 1, "maxLength": 1_000_000}});
+    let path = "/api/v4/projects/{id}/merge_requests/{merge_request_iid}/notes/{note_id}";
+    operation("put", path, &[], &properties, &["body"])
+}
+
 /// <https://docs.gitlab.com/api/pipeline_triggers/#trigger-a-pipeline-with-a-token>
 pub fn gitlab_trigger() -> Value {
     let properties = json!({

@@ -159,6 +159,32 @@ fn a_failure_fires_an_alert_and_a_recovery_resolves_it() {
     }
 }
 
+/// The deployment of a rollout is found by this key, also by its removal. Another commit has another deployment.
+#[test]
+fn the_transitions_of_a_rollout_have_one_deployment() {
+    for builtin in [Builtin::GithubDeployment, Builtin::GithubCheckRun, Builtin::GitlabDeployment] {
+        let subject = Subject::example(builtin, Parameters::Required);
+        let of = |type_, change: fn(&mut Data)| {
+            let mut data = Data::sample(type_);
+            change(&mut data);
+            subject.thread_key(&data).expect("it has a key")
+        };
+        let one = of(Progressing, |_| {});
+        for type_ in [Deployed, Failed, Recovered] {
+            let other = of(type_, |data| data.revision = Data::sample(Progressing).revision);
+            assert_eq!(other, one, "{}, {}", builtin.as_str(), type_.as_str());
+        }
+        let removed = of(Removed, |data| data.previous_revision = Data::sample(Progressing).revision);
+        assert_eq!(removed, one, "{}", builtin.as_str());
+        assert_ne!(of(Deployed, |data| data.revision = "b".repeat(40)), one, "{}", builtin.as_str());
+        let another = of(Deployed, |data| {
+            data.context.push_str("/other");
+            data.environment.push_str("-other");
+        });
+        assert_ne!(another, one, "{}", builtin.as_str());
+    }
+}
+
 /// The statuses of one commit have different names, even if the names are so long that they are cut.
 #[test]
 fn statuses_of_different_targets_do_not_replace_each_other() {
@@ -169,6 +195,7 @@ fn statuses_of_different_targets_do_not_replace_each_other() {
         (Builtin::BitbucketBuildStatus, "/key"),
         (Builtin::BitbucketServerBuildStatus, "/key"),
         (Builtin::AzureDevopsGitStatus, "/context/name"),
+        (Builtin::GithubCheckRun, "/name"),
     ];
     for (builtin, pointer) in names {
         let subject = Subject::example(builtin, Parameters::Required);

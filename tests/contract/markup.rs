@@ -109,6 +109,11 @@ fn a_github_comment_does_not_interpret_markdown() {
     assert_plain_markdown(&lines.map(without).collect::<Vec<_>>());
 }
 
+#[test]
+fn a_github_check_run_does_not_interpret_markdown() {
+    assert_plain_markdown(&at(&body(Builtin::GithubCheckRun), &["/output/summary"]));
+}
+
 /// Checks that every special character is escaped with a backslash, and that no letter or digit follows an `@` or a `#` at
 /// the beginning of a word.
 fn assert_plain_markdown(texts: &[String]) {

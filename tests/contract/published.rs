@@ -79,6 +79,28 @@ pub fn contract(builtin: Builtin) -> Contract {
         Builtin::IncidentIo => Operation(documented(documented::incident_io())),
         Builtin::NewRelicEvent => Schema(schema_of(&documented::new_relic_events())),
         Builtin::FluxEvent => Schema(schema_of(&documented::flux_event())),
+        Builtin::GithubDeployment => {
+            let ends = ["", "/{deployment_id}/statuses"];
+            OneOf(ends.map(|end| post("github", &format!("/repos/{{owner}}/{{repo}}/deployments{end}"))).into())
+        }
+        Builtin::GithubCheckRun => OneOf(vec![
+            post("github", "/repos/{owner}/{repo}/check-runs"),
+            patch("github", "/repos/{owner}/{repo}/check-runs/{check_run_id}"),
+        ]),
+        Builtin::GitlabDeployment => {
+            OneOf([documented::gitlab_deployment(), documented::gitlab_deployment_status()].map(documented).into())
+        }
+        Builtin::GithubPullRequestComment => OneOf(vec![
+            post("github", "/repos/{owner}/{repo}/issues/{issue_number}/comments"),
+            patch("github", "/repos/{owner}/{repo}/issues/comments/{comment_id}"),
+        ]),
+        Builtin::GiteaPullRequestComment => OneOf(vec![
+            post("gitea", "/repos/{owner}/{repo}/issues/{index}/comments"),
+            patch("gitea", "/repos/{owner}/{repo}/issues/comments/{id}"),
+        ]),
+        Builtin::GitlabMergeRequestComment => {
+            OneOf([documented::gitlab_note(), documented::gitlab_note_update()].map(documented).into())
+        }
         Builtin::GrafanaAnnotation => Operation(documented(documented::grafana())),
         Builtin::Generic => Ours,
     }
@@ -116,6 +138,10 @@ impl Contract {
 
 fn post(name: &str, path: &str) -> Operation {
     Operation::of(document(name), "post", path)
+}
+
+fn patch(name: &str, path: &str) -> Operation {
+    Operation::of(document(name), "patch", path)
 }
 
 /// GitLab publishes the schema of version 3 of its API, in which a status is the same as in version 4. The schema describes

@@ -86,9 +86,97 @@ fn every_request_matches_the_published_schema() {
     });
 }
 
+/// The requests that update what the first one has created.
+#[test]
+fn every_request_about_a_deployment_that_exists_matches_the_published_schema() {
+    let found = |builtin: &Builtin| relaybook_settings::render::builtin(*builtin).metadata.find.is_some();
+    for builtin in Builtin::ALL.into_iter().filter(found) {
+        let contract = contract(builtin);
+        for parameters in Parameters::ALL {
+            let subject = Subject::example(builtin, parameters);
+            for (type_, row, data) in subject.types().flat_map(awkward::rows) {
+                let request = subject.render_later(&data);
+                let problems = contract.problems(&request);
+                let name = format!("{}, {parameters:?}, {}, {row}", builtin.as_str(), type_.as_str());
+                assert_eq!(problems, Vec::<String>::new(), "{name}: {} {}", request.url, request.body);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_message_is_looked_for_below_the_prefix_of_the_api() {
+    for (builtin, expected) in [
+        (Builtin::GithubDeployment, "/repos/acme/podinfo/deployments?task=relaybook%3A1f0a3c5b7d9e2468&per_page=30"),
+        (
+            Builtin::GithubCheckRun,
+            "/repos/acme/podinfo/commits/5f3d2c1b0a9e8d7c6b5a4f3e2d1c0b9a8f7e6d5c/check-runs?check_name=relaybook%2Fin-cluster\
+             %2Fteam-a%2Fpodinfo%2Fprod%2Fpodinfo%2FKustomization%2Fpodinfo&filter=all&per_page=20",
+        ),
+        (
+            Builtin::GitlabDeployment,
+            "/api/v4/projects/acme%2Fpodinfo/deployments?environment=prod&order_by=id&sort=desc&per_page=20",
+        ),
+    ] {
+        let subject = Subject::example(builtin, Parameters::Required);
+        let url = subject.lookup(&Data::sample(TransitionType::Deployed)).unwrap();
+        let origin = url.origin().ascii_serialization();
+        assert_eq!(url.as_str(), format!("{origin}{expected}"), "{}", builtin.as_str());
+    }
+}
+
+#[test]
+fn a_comment_is_at_the_pull_request_of_the_commit() {
+    let commit = "5f3d2c1b0a9e8d7c6b5a4f3e2d1c0b9a8f7e6d5c";
+    let github = "/repos/acme/podinfo";
+    let gitea = "/api/v1/repos/acme/podinfo";
+    let gitlab = "/api/v4/projects/acme%2Fpodinfo";
+    for (builtin, parent, list, create, update) in [
+        (
+            Builtin::GithubPullRequestComment,
+            format!("{github}/commits/{commit}/pulls?per_page=30"),
+            format!("{github}/issues/42/comments?per_page=100"),
+            format!("{github}/issues/%3Cnumber%3E/comments"),
+            format!("{github}/issues/comments/%3Cid%3E"),
+        ),
+        (
+            Builtin::GiteaPullRequestComment,
+            format!("{gitea}/commits/{commit}/pull"),
+            format!("{gitea}/issues/42/comments"),
+            format!("{gitea}/issues/%3Cnumber%3E/comments"),
+            format!("{gitea}/issues/comments/%3Cid%3E"),
+        ),
+        (
+            Builtin::GitlabMergeRequestComment,
+            format!("{gitlab}/repository/commits/{commit}/merge_requests?per_page=20"),
+            format!("{gitlab}/merge_requests/42/notes?order_by=created_at&sort=desc&per_page=50"),
+            format!("{gitlab}/merge_requests/%3Cnumber%3E/notes"),
+            format!("{gitlab}/merge_requests/%3Cnumber%3E/notes/%3Cid%3E"),
+        ),
+    ] {
+        let (subject, data) = (Subject::example(builtin, Parameters::Required), Data::sample(TransitionType::Deployed));
+        let urls = [
+            subject.parent(&data).unwrap(),
+            subject.lookup(&data).unwrap(),
+            subject.render(&data).unwrap().url,
+            subject.render_later(&data).url,
+        ];
+        for (url, path) in urls.into_iter().zip([parent, list, create, update]) {
+            assert_eq!(&url[url::Position::BeforePath..], path, "{}", builtin.as_str());
+        }
+    }
+}
+
 #[test]
 fn github_requests_name_the_api_version_of_the_templates() {
-    for builtin in [Builtin::GithubCommitStatus, Builtin::GithubRepositoryDispatch, Builtin::GithubIssueComment] {
+    for builtin in [
+        Builtin::GithubCommitStatus,
+        Builtin::GithubRepositoryDispatch,
+        Builtin::GithubIssueComment,
+        Builtin::GithubDeployment,
+        Builtin::GithubCheckRun,
+        Builtin::GithubPullRequestComment,
+    ] {
         let subject = Subject::example(builtin, Parameters::Required);
         let request = subject.render(&Data::sample(TransitionType::Deployed)).unwrap();
         assert_eq!(request.header("accept"), Some("application/vnd.github+json"), "{}", builtin.as_str());

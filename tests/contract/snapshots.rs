@@ -28,11 +28,12 @@ fn the_requests_that_continue_a_message_match_the_reviewed_snapshots() {
     );
 }
 
-/// Returns the templates that can continue a message, and in which ways.
+/// Returns the templates that can continue a message, and in which ways. An empty way: there is only one.
 fn threaded() -> Vec<(Builtin, Vec<&'static str>)> {
     let modes = |builtin: Builtin| {
         let metadata = &relaybook_settings::render::builtin(builtin).metadata;
-        let mode = metadata.parameters.iter().find(|p| p.name == "mode").filter(|_| metadata.thread.is_some())?;
+        metadata.thread.as_ref()?;
+        let Some(mode) = metadata.parameters.iter().find(|p| p.name == "mode") else { return Some((builtin, vec![""])) };
         let modes = mode.values.iter().map(String::as_str).filter(|mode| *mode != "new");
         Some((builtin, modes.collect()))
     };
@@ -43,10 +44,14 @@ fn threaded() -> Vec<(Builtin, Vec<&'static str>)> {
 fn shown_later(builtin: Builtin) -> String {
     let mut text = String::new();
     for mode in threaded().into_iter().filter(|(of, _)| *of == builtin).flat_map(|(_, modes)| modes) {
-        let subject = Subject::in_mode(builtin, mode);
+        let subject = match mode {
+            "" => Subject::example(builtin, Parameters::Required),
+            mode => Subject::in_mode(builtin, mode),
+        };
+        let mode = if mode.is_empty() { String::new() } else { format!("{mode}, ") };
         for type_ in [TransitionType::Failed, TransitionType::Recovered] {
             let request = subject.render_later(&Data::sample(type_));
-            write!(text, "### {mode}, {}\n{}\n", type_.as_str(), request_shown(&request)).unwrap();
+            write!(text, "### {mode}{}\n{}\n", type_.as_str(), request_shown(&request)).unwrap();
         }
     }
     text

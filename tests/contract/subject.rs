@@ -98,11 +98,14 @@ impl Subject {
 
     /// Renders the request for one transition.
     pub fn render(&self, data: &Data) -> Result<Request, Problem> {
-        let rendered = self.sending.render(data)?;
+        let mut rendered = self.sending.render(data)?;
+        let created = self.sending.render_create(data, &[("number".to_owned(), "<number>".to_owned())].into())?;
+        rendered.body = created.body;
         let url = match rendered.address {
             Address::Url(url) => url,
             Address::Secret(_) => Url::parse(&self.metadata.example.url).unwrap(),
         };
+        let url = created.path.map_or_else(|| url.clone(), |path| path.applied_to(&url));
         Ok(Request {
             method: self.sending.method,
             url,
@@ -119,8 +122,35 @@ impl Subject {
         let values = thread.remember.names().map(|name| (name.to_owned(), format!("<{name}>"))).collect();
         let first = self.render(data).unwrap();
         let later = self.sending.render_later(data, &values).unwrap();
-        let url = later.path.map_or_else(|| first.url.clone(), |path| path.applied_to(&first.url));
+        let url = self.base(data);
+        let url = later.path.map_or_else(|| url.clone(), |path| path.applied_to(&url));
         Request { method: later.method, url, body: later.body, ..first }
+    }
+
+    /// Returns where the message of a transition is looked for.
+    pub fn lookup(&self, data: &Data) -> Option<Url> {
+        let number = [("number".to_owned(), "42".to_owned())].into();
+        let lookup = self.sending.render_find(data, &number).unwrap()?;
+        Some(lookup.applied_to(&self.base(data)))
+    }
+
+    /// Returns where the parent of the message is looked for.
+    pub fn parent(&self, data: &Data) -> Option<Url> {
+        let lookup = self.sending.render_parent(data).unwrap()?;
+        Some(lookup.applied_to(&self.base(data)))
+    }
+
+    /// Returns the URL to which the other paths are relative.
+    fn base(&self, data: &Data) -> Url {
+        match self.sending.render(data).unwrap().address {
+            Address::Url(url) => url,
+            Address::Secret(_) => Url::parse(&self.metadata.example.url).unwrap(),
+        }
+    }
+
+    /// Returns the key of the message of a transition.
+    pub fn thread_key(&self, data: &Data) -> Option<String> {
+        self.sending.thread_key(data).unwrap()
     }
 
     /// Renders the body for a changed sample of a transition.

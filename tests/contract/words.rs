@@ -3,6 +3,7 @@
 use relaybook_api::delivery::SubjectKind;
 use relaybook_api::notification::Builtin;
 use relaybook_api::{Status, TransitionType};
+use relaybook_settings::render::Data;
 use serde_json::{Value, json};
 
 use crate::json::texts;
@@ -41,6 +42,24 @@ fn words_of_forges_and_rooms() -> impl IntoIterator<Item = Words> {
             "success"       "pending"       "failed"        "success"       "canceled"
             "failed"        "success"       null            null            "success"       "success"
             "pending"       "running"       "running"       "success"       "failed"
+        ]
+        GithubCheckRun "/status" [
+            null
+            "completed"     "in_progress"   "completed"     "completed"     "completed"
+            null            null            null            null            "completed"     "completed"
+            "in_progress"   "in_progress"   "in_progress"   "completed"     "completed"
+        ]
+        GithubCheckRun "/conclusion" [
+            null
+            "success"       null            "failure"       "success"       "neutral"
+            null            null            null            null            "success"       "success"
+            null            null            null            "success"       "failure"
+        ]
+        GitlabDeployment "/status" [
+            null
+            "success"       "running"       "failed"        "success"       "canceled"
+            null            null            null            null            null            null
+            null            null            null            null            null
         ]
         GiteaCommitStatus "/state" [
             null
@@ -201,6 +220,27 @@ fn each_transition_has_a_status_of_the_receiver() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// GitHub has the status of a deployment in an object of its own.
+#[test]
+fn each_transition_has_a_status_of_a_deployment_that_exists() {
+    use TransitionType::{Deployed, Failed, Progressing, Recovered, Removed};
+    for (type_, github, gitlab) in [
+        (Progressing, "in_progress", "running"),
+        (Deployed, "success", "success"),
+        (Failed, "failure", "failed"),
+        (Recovered, "success", "success"),
+        (Removed, "inactive", "canceled"),
+    ] {
+        for (builtin, pointer, expected) in
+            [(Builtin::GithubDeployment, "/state", github), (Builtin::GitlabDeployment, "/status", gitlab)]
+        {
+            let subject = Subject::example(builtin, Parameters::Required);
+            let said = subject.render_later(&Data::sample(type_)).json();
+            assert_eq!(said.pointer(pointer), Some(&json!(expected)), "{}, {}", builtin.as_str(), type_.as_str());
+        }
+    }
+}
+
 /// A target that is failing or in progress stays so after its drift is corrected.
 #[test]
 fn corrected_drift_restores_the_status() {
@@ -289,10 +329,14 @@ fn each_transition_has_an_emoji_in_a_chat() {
         (Builtin::Telegram, "/text", ""),
         (Builtin::Matrix, "/body", ""),
         (Builtin::GithubIssueComment, "/body", "### "),
+        (Builtin::GithubPullRequestComment, "/body", "### "),
+        (Builtin::GiteaPullRequestComment, "/body", "### "),
+        (Builtin::GitlabMergeRequestComment, "/body", "### "),
     ];
     for (builtin, pointer, before) in places {
         let subject = Subject::example(builtin, Parameters::Required);
-        for (type_, sign) in TransitionType::ALL.into_iter().zip(signs) {
+        let all = TransitionType::ALL.into_iter().zip(signs);
+        for (type_, sign) in all.filter(|(type_, _)| subject.metadata.reports(*type_)) {
             let body = subject.body(type_, |_| {});
             let text = body.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
             assert!(text.starts_with(&format!("{before}{sign}")), "{}, {}: {text}", builtin.as_str(), type_.as_str());
@@ -322,7 +366,7 @@ fn each_transition_is_named_if_there_is_no_emoji() {
 }
 
 /// The templates that contain a message as text.
-const WITH_A_TEXT: [Builtin; 22] = [
+const WITH_A_TEXT: [Builtin; 26] = [
     Builtin::Slack,
     Builtin::Teams,
     Builtin::Mattermost,
@@ -340,6 +384,10 @@ const WITH_A_TEXT: [Builtin; 22] = [
     Builtin::FluxEvent,
     Builtin::MattermostBot,
     Builtin::GithubIssueComment,
+    Builtin::GithubPullRequestComment,
+    Builtin::GiteaPullRequestComment,
+    Builtin::GitlabMergeRequestComment,
+    Builtin::GithubCheckRun,
     Builtin::Pagerduty,
     Builtin::Opsgenie,
     Builtin::DatadogEvent,

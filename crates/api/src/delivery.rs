@@ -265,6 +265,10 @@ pub struct MessageThread {
     /// A hash of the key, of the notification, and of what it remembers. Only deliveries with the same hash continue the message.
     #[schemars(length(max = 64))]
     pub key: String,
+    /// What identifies the message at a receiver that lists its messages.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 64))]
+    pub id: String,
     /// A hash of the receiver's origin and of the keys of Secrets with its URL and credentials. The values are sent only there.
     #[schemars(length(max = 64))]
     pub origin: String,

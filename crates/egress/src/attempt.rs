@@ -23,10 +23,45 @@ pub struct Attempt {
     pub started: Time,
     /// The time from the start to the end of the answer, or to the end of the wait for an answer.
     pub duration: Duration,
-    /// The result.
+    /// The result. If the attempt has several requests, it is that of the last one.
     pub result: AttemptResult,
+    /// Which request this was. `None`: the one that creates or continues the message.
+    pub step: Option<Step>,
     /// What the answer says about the message, if later requests can continue it.
     pub learned: Option<Learned>,
+}
+
+/// A request of an attempt that has several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It looks for the parent of the message.
+    Parent,
+    /// It looks for a message that an earlier attempt has created.
+    Search,
+    /// It continues a message that was found.
+    AfterSearch,
+    /// It follows the request that has created the message.
+    AfterCreation,
+}
+
+impl Step {
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Parent => "the search for the pull request",
+            Self::Search => "the search for the message",
+            Self::AfterSearch => "the update of the message that was found",
+            Self::AfterCreation => "the update after the creation",
+        }
+    }
+}
+
+impl Attempt {
+    /// Returns the error as one line, with the request that failed if there were several; or `None` after a success.
+    #[must_use]
+    pub fn error(&self) -> Option<String> {
+        let error = self.result.error()?;
+        Some(self.step.map_or_else(|| error.clone(), |step| format!("{}: {error}", step.words())))
+    }
 }
 
 /// The result of one request.
@@ -62,6 +97,10 @@ pub enum Judged {
     As(u16),
     /// The expression could not be evaluated.
     Unreadable(Undecided),
+    /// It lacks what the next request of the attempt needs.
+    Useless(String),
+    /// It says that there is no pull request for a comment.
+    NoPullRequest,
 }
 
 /// Why no request was made. Each error recovers automatically when its cause is fixed.
@@ -216,7 +255,7 @@ impl Judged {
     pub(crate) const fn status(&self) -> Option<u16> {
         match self {
             Self::As(status) => Some(*status),
-            Self::Unreadable(_) => None,
+            Self::Unreadable(_) | Self::Useless(_) | Self::NoPullRequest => None,
         }
     }
 }
@@ -253,6 +292,10 @@ impl AttemptResult {
             Self::Answered { status, judged: Some(Judged::Unreadable(why)), .. } => {
                 Some(format!("{}, but endpoint.success cannot be evaluated: {why}", line(*status)))
             }
+            Self::Answered { status, judged: Some(Judged::NoPullRequest), .. } => {
+                Some(format!("{}: no open or merged pull request has the commit, so there is nothing to comment on", line(*status)))
+            }
+            Self::Answered { status, judged: Some(Judged::Useless(why)), .. } => Some(format!("{}, but {why}", line(*status))),
             Self::Answered { status, judged: Some(Judged::As(counts)), .. } => {
                 (!is_success(*counts)).then(|| format!("{}, which counts as {}", line(*status), line(*counts)))
             }
@@ -333,6 +376,7 @@ mod tests {
             (answered(304), Some("304 Not Modified")),
             (judged(200, Judged::As(429)), Some("200 OK, which counts as 429 Too Many Requests")),
             (judged(409, Judged::As(200)), None),
+            (judged(200, Judged::Useless("it is no list".into())), Some("200 OK, but it is no list")),
             (AttemptResult::NotSent(NotSent::KeyMissing(key.clone())), Some("Secret team-a/chat has no key url")),
             (
                 AttemptResult::NotSent(NotSent::SecretInvalid { key, problem: "is empty" }),

@@ -41,7 +41,7 @@ pub use inbound::keys_tried;
 pub use otlp::collector::{Collector, CollectorError};
 pub use otlp::export::Exporter;
 pub use request::forge::{Answer, AppScope, ForgeRequest, Login, Unanswered};
-pub use request::outgoing::{Destination, LaterRequest, Learned, Outgoing, ThreadRequest};
+pub use request::outgoing::{Destination, LaterRequest, Learned, MoreRequests, Outgoing, RenderMore, ThreadRequest};
 pub use request::sender::{Receivers, Sender};
 pub use secrets::Secrets;
 pub use secrets::changes::Changes;

@@ -1,19 +1,23 @@
 //! What the answer of a receiver means, by CEL expressions.
 //!
 //! In: the expressions, once per edit of a notification; one answer. Out: the HTTP status as which the answer counts, or a message why that is not
-//! known ([`Success`]). Also the values that later requests need ([`Remember`]), and whether the message still exists ([`Lost`]). Some receivers
-//! answer 200 to a request that they reject, and name the error in the body.
+//! known ([`Success`]). Also the values that later requests need ([`Remember`]), whether the message still exists ([`Lost`]), and which item of a
+//! list is the message ([`Find`]). Some receivers answer 200 to a request that they reject, and name the error in the body.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
 
 use http::HeaderMap;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cel::{CelError, CelValue, Expected, Expression, Shape, Undecided, cel};
 
 /// Maximum number of bytes of a body that the expression can read. A longer body is cut, so it is not JSON.
 pub const LONGEST_BODY: usize = 64 * 1024;
+/// Maximum number of bytes of a body with a list. Nothing is known from a longer one.
+pub const LONGEST_LIST: usize = 256 * 1024;
+/// Maximum number of items of a list that are compared. An evaluation is expensive, and the receiver determines their number.
+const MOST_ITEMS: usize = 100;
 /// Maximum number of characters of a remembered value.
 pub const LONGEST_VALUE: usize = 512;
 /// The status of an answer that the expression rejects, if the receiver did not reject it by itself.
@@ -46,6 +50,24 @@ pub struct Remember(BTreeMap<String, Expression>);
 #[derive(Clone, Debug, Default)]
 pub struct Lost(Option<Expression>);
 
+/// Which item of a list is the message that a request would create.
+#[derive(Clone, Debug)]
+pub struct Find {
+    /// JSON Pointer (RFC 6901) to the list in the body.
+    list: String,
+    /// Whether the body is one item instead of a list.
+    is_single: bool,
+    /// If it is set, only the newest item for which it is true can be the message.
+    newest: Option<Expression>,
+    /// The first one that is true for an item decides.
+    ours: Vec<Expression>,
+}
+
+/// The answer is not the list in which a message is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it is not the list in which the message is looked for")]
+pub struct NotAList;
+
 /// The shape of an answer, for expressions with such a result.
 fn shape(result: Expected) -> Shape {
     Shape {
@@ -61,6 +83,11 @@ fn shape(result: Expected) -> Shape {
 static SUCCESS: LazyLock<Shape> = LazyLock::new(|| shape(Expected::BoolOrNumber));
 static REMEMBER: LazyLock<Shape> = LazyLock::new(|| shape(Expected::TextOrNumber));
 static LOST: LazyLock<Shape> = LazyLock::new(|| shape(Expected::Bool));
+static OURS: LazyLock<Shape> = LazyLock::new(|| Shape {
+    sample: json!({"body": null, "request": null, "id": ""}),
+    any: &["body", "request"],
+    ..shape(Expected::Bool)
+});
 
 impl Success {
     /// Compiles the expression of a user.
@@ -119,6 +146,12 @@ impl Remember {
         self.0.iter().map(|(name, expression)| (name.as_str(), expression.source()))
     }
 
+    /// Whether these are all values.
+    #[must_use]
+    pub fn is_complete(&self, values: &BTreeMap<String, String>) -> bool {
+        self.names().all(|name| values.contains_key(name))
+    }
+
     /// Whether an expression reads the body of an answer.
     #[must_use]
     pub fn reads_body(&self) -> bool {
@@ -166,6 +199,62 @@ impl Lost {
                 matches!(result, Ok(CelValue::Bool(true)))
             }
         }
+    }
+}
+
+impl Find {
+    /// Compiles the expressions of a template over the `body` of an item, that of the `request`, and the `id` of the message.
+    pub fn compile(list: &str, newest: Option<&str>, ours: &str) -> Result<Self, CelError> {
+        let newest = newest.map(|source| Expression::compile(source, &OURS)).transpose()?;
+        Ok(Self { list: list.to_owned(), is_single: false, newest, ours: vec![Expression::compile(ours, &OURS)?] })
+    }
+
+    /// Compiles the expressions for the parent of a message, over the `body` of an item. `is_single`: whether the body is one item instead of a list.
+    pub fn compile_parent(is_single: bool, pick: &[String]) -> Result<Self, CelError> {
+        let ours = pick.iter().map(|source| Expression::compile(source, &OURS)).collect::<Result<_, _>>()?;
+        Ok(Self { list: String::new(), is_single, newest: None, ours })
+    }
+
+    /// Whether this status says that there is no item.
+    #[must_use]
+    pub fn is_none(&self, status: u16) -> bool {
+        self.is_single && status == 404
+    }
+
+    /// The values of the item that is the message or its parent. The item of a message has the form of the answer that created it. `request`: the body
+    /// of the request that would create the message, and its identity. `None`: there is no such item. If there are several, it is the one with the lowest
+    /// `id`: the others are newer copies.
+    pub fn values(
+        &self,
+        answer: &Answer<'_>,
+        (request, id): (&[u8], &str),
+        remember: &Remember,
+    ) -> Result<Option<BTreeMap<String, String>>, NotAList> {
+        let parsed = |body: &[u8]| serde_json::from_slice::<Value>(body).unwrap_or_default();
+        let (body, request) = (parsed(answer.body), cel(parsed(request)));
+        let items = match body.pointer(&self.list) {
+            Some(Value::Array(items)) if !self.is_single => items.as_slice(),
+            Some(item @ Value::Object(_)) if self.is_single => std::slice::from_ref(item),
+            _ => return Err(NotAList),
+        };
+        let items = &items[..items.len().min(MOST_ITEMS)];
+        let number = |item: &&Value| item["id"].as_u64();
+        let id = CelValue::String(Arc::new(id.to_owned()));
+        let is = |expression: &Expression, item: &Value| {
+            let of = |field: &str| match field {
+                "request" => request.clone(),
+                "id" => id.clone(),
+                _ => cel(item.clone()),
+            };
+            matches!(expression.evaluate(|field| Ok(Some(of(field)))), Ok(CelValue::Bool(true)))
+        };
+        let items = match &self.newest {
+            Some(newest) => items.iter().filter(|item| is(newest, item)).max_by_key(number).map_or(&[][..], std::slice::from_ref),
+            None => items,
+        };
+        let ours = self.ours.iter().find_map(|ours| items.iter().filter(|item| is(ours, item)).min_by_key(number));
+        let item = ours.and_then(|item| serde_json::to_vec(item).ok());
+        Ok(item.map(|item| remember.values(&Answer { body: item.as_slice(), ..*answer })))
     }
 }
 
@@ -329,6 +418,81 @@ mod tests {
             assert_eq!(lost.is_lost(&answer), expected, "{source:?}, {status}, {body}");
         }
         assert!(Lost::compile("404").unwrap_err().to_string().contains("must be a boolean"));
+    }
+
+    #[test]
+    fn a_message_is_found_by_what_its_request_says() {
+        let mut remember = Remember::default();
+        remember.add("id", "body.id").unwrap();
+        let ours = "body.key == request.key && body.by == null";
+        let many = json!(vec![json!({"id": 1, "key": "b", "by": null}); MOST_ITEMS]);
+        let with_last = |mut items: Value| {
+            items.as_array_mut().unwrap().push(json!({"id": 2, "key": "a", "by": null}));
+            items
+        };
+        let newest = Some("body.by == null");
+        let by_other = json!([{"id": 3, "key": "b", "by": {"id": 7}}, {"id": 2, "key": "a", "by": null}]);
+        let after_other = json!([{"id": 3, "key": "b", "by": null}, {"id": 2, "key": "a", "by": null}]);
+        let values = |id: &str| BTreeMap::from([("id".to_owned(), id.to_owned())]);
+        for (list, newest, body, expected) in [
+            ("", None, after_other.clone(), Ok(Some(values("2")))),
+            ("", None, json!([{"id": 3, "key": "a", "by": null}, {"id": 2, "key": "a", "by": null}]), Ok(Some(values("2")))),
+            ("", None, json!([{"id": 1, "key": "a", "by": {"id": 7}}, "a", null, {"key": "a"}]), Ok(None)),
+            ("", None, json!([{"key": "a", "by": null}]), Ok(Some(BTreeMap::new()))),
+            ("", None, json!([{"id": "ü", "key": "a", "by": null}]), Ok(Some(BTreeMap::new()))),
+            ("", newest, by_other, Ok(Some(values("2")))),
+            ("", newest, after_other, Ok(None)),
+            ("", newest, json!([]), Ok(None)),
+            ("", None, json!([]), Ok(None)),
+            ("", None, json!({"id": 2, "key": "a", "by": null}), Err(NotAList)),
+            ("", None, Value::Null, Err(NotAList)),
+            ("/runs", None, json!({"count": 1, "runs": [{"id": 2, "key": "a", "by": null}]}), Ok(Some(values("2")))),
+            ("/runs", None, json!({"count": 0}), Err(NotAList)),
+            ("", None, with_last(json!([{"id": 1, "key": "b", "by": null}])), Ok(Some(values("2")))),
+            ("", None, with_last(many), Ok(None)),
+        ] {
+            let find = Find::compile(list, newest, ours).unwrap();
+            let said = body.to_string();
+            let answer = Answer { status: 200, headers: &HeaderMap::new(), body: said.as_bytes() };
+            assert_eq!(find.values(&answer, (br#"{"key": "a"}"#, "i"), &remember), expected, "{list} {newest:?} {said}");
+            let cut = Answer { body: &said.as_bytes()[..said.len() - 1], ..answer };
+            assert_eq!(find.values(&cut, (br#"{"key": "a"}"#, "i"), &remember), Err(NotAList), "a part of {said}");
+        }
+        let said = json!([{"id": 4, "text": "by i"}, {"id": 3, "text": "by j"}]).to_string();
+        let answer = Answer { status: 200, headers: &HeaderMap::new(), body: said.as_bytes() };
+        let by = Find::compile("", None, "body.text.endsWith(' ' + id)").unwrap();
+        assert_eq!(by.values(&answer, (b"{}", "i"), &remember), Ok(Some(values("4"))));
+
+        // The parent of a message.
+        let wanted = ["body.merged == true", "body.state == 'open'"].map(str::to_owned);
+        let (open, merged) = (json!({"id": 1, "state": "open"}), json!({"id": 2, "merged": true}));
+        let closed = json!({"id": 3, "merged": false, "state": "closed"});
+        for (is_single, body, expected) in [
+            (false, json!([open, merged, closed]), Ok(Some(values("2")))),
+            (false, json!([{"id": 4, "merged": true}, merged, open]), Ok(Some(values("2")))),
+            (false, json!([closed, open]), Ok(Some(values("1")))),
+            (false, json!([closed]), Ok(None)),
+            (false, open.clone(), Err(NotAList)),
+            (true, open, Ok(Some(values("1")))),
+            (true, closed, Ok(None)),
+            (true, json!([merged]), Err(NotAList)),
+        ] {
+            let find = Find::compile_parent(is_single, &wanted).unwrap();
+            let said = body.to_string();
+            let answer = Answer { status: 200, headers: &HeaderMap::new(), body: said.as_bytes() };
+            assert_eq!(find.values(&answer, (b"", ""), &remember), expected, "{is_single} {said}");
+            assert_eq!((find.is_none(404), find.is_none(410)), (is_single, false));
+        }
+        for (ours, words) in [
+            ("body.id == remembered.id", "there is no remembered"),
+            ("status == 200", "there is no status"),
+            ("'a'", "must be a boolean"),
+        ] {
+            for (newest, ours) in [(None, ours), (Some(ours), "true")] {
+                let said = Find::compile("", newest, ours).unwrap_err().to_string();
+                assert!(said.contains(words), "{ours}: {said}");
+            }
+        }
     }
 
     #[test]

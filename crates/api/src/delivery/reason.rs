@@ -13,7 +13,7 @@ words! {
         ReceiverNotFound,
         /// 410: the receiver is permanently gone.
         ReceiverGone,
-        /// 2xx, but `endpoint.success` cannot be evaluated on the answer.
+        /// 2xx, but `endpoint.success` cannot be evaluated on the answer, or it lacks what the next request of the attempt needs.
         AnswerUnreadable,
         /// 401, 403: the receiver does not accept the credentials.
         CredentialsRejected,
@@ -75,6 +75,8 @@ words! {
         CommitMissing,
         /// The repository of the target is not known, although the template needs it.
         RepositoryMissing,
+        /// No pull request has the commit, although the template comments on one.
+        PullRequestMissing,
         /// A template reads a parameter that is not shared with its layer.
         ParameterNotShared,
         /// A layer sends the credentials of another one to another origin.
@@ -95,6 +97,8 @@ words! {
         NewerPending,
         /// The lane is full, and a later delivery replaces it.
         LaneFull,
+        /// A later delivery about the same subject was delivered, and the receiver shows the newest one as the current state.
+        NewerDelivered,
         /// Relaybook stopped during a test, so its result is not known.
         TestInterrupted,
     }

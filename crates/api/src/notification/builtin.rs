@@ -75,11 +75,23 @@ pub enum Builtin {
     MattermostBot,
     /// An event as Flux sends it.
     FluxEvent,
+    /// A deployment at GitHub, with its status.
+    GithubDeployment,
+    /// A check run on a commit at GitHub.
+    GithubCheckRun,
+    /// A deployment at GitLab.
+    GitlabDeployment,
+    /// A comment on the pull request of a commit at GitHub.
+    GithubPullRequestComment,
+    /// A comment on the pull request of a commit at Gitea or Forgejo.
+    GiteaPullRequestComment,
+    /// A comment on the merge request of a commit at GitLab.
+    GitlabMergeRequestComment,
 }
 
 impl Builtin {
     /// All built-in templates, in the order of the documentation.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 40] = [
         Self::GithubCommitStatus,
         Self::GithubRepositoryDispatch,
         Self::GitlabCommitStatus,
@@ -114,6 +126,12 @@ impl Builtin {
         Self::NewRelicEvent,
         Self::MattermostBot,
         Self::FluxEvent,
+        Self::GithubDeployment,
+        Self::GithubCheckRun,
+        Self::GitlabDeployment,
+        Self::GithubPullRequestComment,
+        Self::GiteaPullRequestComment,
+        Self::GitlabMergeRequestComment,
     ];
 
     /// Returns the name, as it is written in the resource.
@@ -154,6 +172,12 @@ impl Builtin {
             Self::NewRelicEvent => "new-relic-event",
             Self::MattermostBot => "mattermost-bot",
             Self::FluxEvent => "flux-event",
+            Self::GithubDeployment => "github-deployment",
+            Self::GithubCheckRun => "github-check-run",
+            Self::GitlabDeployment => "gitlab-deployment",
+            Self::GithubPullRequestComment => "github-pull-request-comment",
+            Self::GiteaPullRequestComment => "gitea-pull-request-comment",
+            Self::GitlabMergeRequestComment => "gitlab-merge-request-comment",
         }
     }
 

@@ -142,7 +142,7 @@ impl Deliveries {
     async fn close(&self, record: &Record, test: &TestSend<'_>) -> Option<String> {
         let closing = Record { spec: Arc::new(test.closes.clone()?), ..record.clone() };
         match request(&self.parts, &closing, test, CLOSING).await {
-            Ok(attempt) => attempt.result.error(),
+            Ok(attempt) => attempt.error(),
             Err((_, _, error)) => Some(error),
         }
     }

@@ -66,7 +66,7 @@ impl Call {
             start: attempt.started,
             end: attempt.started.checked_add(attempt.duration).unwrap_or(attempt.started),
             attributes: self.attributes,
-            error: attempt.result.error().filter(|_| is_error),
+            error: attempt.error().filter(|_| is_error),
         })
     }
 }
@@ -157,7 +157,7 @@ mod tests {
     }
 
     fn attempt(result: AttemptResult) -> Attempt {
-        Attempt { started: Time::from_second(5).unwrap(), duration: Duration::from_millis(1500), result, learned: None }
+        Attempt { started: Time::from_second(5).unwrap(), duration: Duration::from_millis(1500), result, step: None, learned: None }
     }
 
     fn answered(status: u16) -> AttemptResult {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{AttemptResult, FailureKind, NotSent};
+use super::{AttemptResult, FailureKind, Judged, NotSent};
 use relaybook_api::delivery::Reason;
 
 /// The Delivery is parked after this many consecutive 404 answers. One 404 is not enough, because the receiver can be starting behind
@@ -32,6 +32,11 @@ pub enum Verdict {
         /// The reason.
         reason: Reason,
     },
+    /// Cancel the delivery: there is nothing that it could report on.
+    Canceled {
+        /// The reason.
+        reason: Reason,
+    },
     /// No request was sent. Retry when the cause may have been fixed.
     Blocked {
         /// The reason.
@@ -43,6 +48,9 @@ pub enum Verdict {
 #[must_use]
 pub fn classify(result: &AttemptResult, earlier_404s: u32) -> Verdict {
     match result {
+        AttemptResult::Answered { judged: Some(Judged::NoPullRequest), .. } => {
+            Verdict::Canceled { reason: Reason::PullRequestMissing }
+        }
         AttemptResult::Answered { retry_after, rotated, .. } => match result.counts_as() {
             Some(status) => answered(status, *retry_after, *rotated, earlier_404s),
             None => Verdict::Retry { not_before: *retry_after, reason: Reason::AnswerUnreadable },

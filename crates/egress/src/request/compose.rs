@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::header::{self, AUTHORIZATION, CONTENT_TYPE, HeaderName, PROXY_AUTHORIZATION};
 use http::{HeaderMap, HeaderValue, Method as HttpMethod, Request, Uri};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -202,13 +203,27 @@ pub(super) fn is_ours(header: &HeaderName) -> bool {
 /// The methods of requests to forges.
 const METHODS: [HttpMethod; 5] = [HttpMethod::GET, HttpMethod::POST, HttpMethod::PATCH, HttpMethod::PUT, HttpMethod::DELETE];
 
-/// Builds the request of a delivery. `proxy`: the proxy, if it forwards the request itself instead of opening a tunnel.
+/// The parts in which the requests of one attempt differ.
+pub(crate) struct Own<'r> {
+    pub(crate) url: &'r Url,
+    /// The method and the body. `None`: a GET request without a body.
+    pub(crate) sends: Option<(Method, &'r Bytes)>,
+}
+
+/// Builds a request of a delivery. `proxy`: the proxy, if it forwards the request itself instead of opening a tunnel.
 pub(crate) fn delivery(
     out: &Outgoing,
+    own: &Own<'_>,
     prepared: &Prepared,
     started: Time,
     proxy: Option<&Proxy>,
 ) -> Result<Request<Timely>, NotSent> {
+    let (method, body) = match own.sends {
+        None => (HttpMethod::GET, None),
+        Some((Method::Post, body)) => (HttpMethod::POST, Some(body)),
+        Some((Method::Put, body)) => (HttpMethod::PUT, Some(body)),
+        Some((Method::Patch, body)) => (HttpMethod::PATCH, Some(body)),
+    };
     let mut headers = rendered(&out.headers);
     for (name, value) in &prepared.headers {
         headers.insert(name, value.clone());
@@ -220,15 +235,15 @@ pub(crate) fn delivery(
         headers.insert(TRACE_PARENT, parent.clone());
     }
     headers.insert(WEBHOOK_TIMESTAMP, started.as_second().into());
-    if let Some((name, signature)) = prepared.signing.header(&out.id, started.as_second(), &out.body)? {
+    let signed = body.map_or(&[][..], |body| body);
+    if let Some((name, signature)) = prepared.signing.header(&out.id, started.as_second(), signed)? {
         headers.insert(name, signature);
     }
-    let method = match out.method {
-        Method::Post => HttpMethod::POST,
-        Method::Put => HttpMethod::PUT,
-        Method::Patch => HttpMethod::PATCH,
+    let Some(body) = body else {
+        headers.remove(CONTENT_TYPE);
+        return composed(method, own.url, headers, prepared, proxy, Timely::none(out.until));
     };
-    composed(method, headers, prepared, proxy, Timely::new(out.body.clone(), out.until))
+    composed(method, own.url, headers, prepared, proxy, Timely::new(body.clone(), out.until))
 }
 
 /// Builds a request to a forge. `proxy`: as for a delivery.
@@ -244,7 +259,7 @@ pub(crate) fn to_forge(
     headers.remove(header::ACCEPT_ENCODING);
     let bodiless = asked.body.is_empty() && matches!(asked.method, HttpMethod::GET | HttpMethod::DELETE);
     let body = if bodiless { Timely::none(asked.until) } else { Timely::new(asked.body.clone(), asked.until) };
-    composed(asked.method.clone(), headers, prepared, proxy, body)
+    composed(asked.method.clone(), &prepared.url, headers, prepared, proxy, body)
 }
 
 /// Returns the headers that were rendered, and those that every request has.
@@ -264,6 +279,7 @@ fn rendered(list: &[(HeaderName, HeaderValue)]) -> HeaderMap {
 /// Adds the credentials, and builds the request.
 fn composed(
     method: HttpMethod,
+    url: &Url,
     mut headers: HeaderMap,
     prepared: &Prepared,
     proxy: Option<&Proxy>,
@@ -287,7 +303,7 @@ fn composed(
     let unwritable = |_| NotSent::InvalidRequest("the URL is not valid in an HTTP request");
     let mut request = Request::new(body);
     *request.method_mut() = method;
-    *request.uri_mut() = Uri::try_from(prepared.url.as_str()).map_err(unwritable)?;
+    *request.uri_mut() = Uri::try_from(url.as_str()).map_err(unwritable)?;
     *request.headers_mut() = headers;
     Ok(request)
 }

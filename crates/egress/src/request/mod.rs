@@ -7,6 +7,7 @@
 mod ask;
 pub(super) mod body;
 pub(super) mod compose;
+mod converse;
 pub(super) mod exchange;
 pub(super) mod forge;
 pub(super) mod headers;

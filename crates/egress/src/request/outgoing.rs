@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,8 +13,8 @@ use crate::secrets::redact::Hidden;
 use relaybook_api::ObjectName;
 use relaybook_api::notification::Method;
 use relaybook_api::notification::credentials::{AuthRef, SecretKey, SigningRef, TlsRef};
-use relaybook_settings::answer::{Lost, Remember, Success};
-use relaybook_settings::config::NewPath;
+use relaybook_settings::answer::{Find, Lost, Remember, Success};
+use relaybook_settings::config::{Lookup, NewPath, Problem};
 
 /// One rendered request, with credentials by reference.
 #[derive(Clone)]
@@ -63,23 +64,54 @@ pub struct Outgoing {
 pub struct ThreadRequest {
     /// What is remembered of the answer.
     pub remember: Remember,
-    /// The request that continues the message. `None`: there is no message yet.
+    /// Whether the answer to a later request says that the message no longer exists. Then the first request is sent instead.
+    pub lost: Lost,
+    /// The request that continues the message of which something is remembered. `None`: there is no such message.
     pub later: Option<LaterRequest>,
+    /// What more the attempt can need. `None`: it is complete with one of these two requests.
+    pub more: Option<MoreRequests>,
+}
+
+/// The requests of an attempt for which only its own answers have the values.
+#[derive(Clone)]
+pub struct MoreRequests {
+    /// Which item of an answer is the parent of the message, such as a pull request, and its number. `None`: the message has none.
+    pub parent: Option<(Find, Remember)>,
+    /// Which item of an answer is a message that an earlier attempt has created. `None`: it is not looked for.
+    pub find: Option<Find>,
+    /// The identity of the message.
+    pub id: String,
+    /// Whether a list that is too long counts as one without the message.
+    pub is_optional: bool,
+    /// Whether the request that continues a message also follows the one that creates it.
+    pub follows: bool,
+    /// Renders the requests.
+    pub render: Arc<dyn RenderMore>,
+}
+
+/// Renders requests with the values of answers of the same attempt.
+pub trait RenderMore: Send + Sync {
+    /// Where the parent is looked for. `None`: there is none.
+    fn parent(&self) -> Result<Option<Lookup>, Problem>;
+    /// Where the message is looked for. `number`: that of the parent. `None`: it is not looked for.
+    fn search(&self, number: &BTreeMap<String, String>) -> Result<Option<Lookup>, Problem>;
+    /// The request that creates the message at its parent.
+    fn create(&self, number: &BTreeMap<String, String>) -> Result<LaterRequest, Problem>;
+    /// The request that continues the message with these values.
+    fn update(&self, values: &BTreeMap<String, String>) -> Result<LaterRequest, Problem>;
 }
 
 /// What a request that continues a message has instead of the parts of the first one.
 #[derive(Clone)]
 pub struct LaterRequest {
-    /// The origin at which the message is, as in [`Learned::origin`]. Nothing of this is sent to another one.
-    pub origin: String,
+    /// The origin at which the message is, as in [`Learned::origin`]. `None`: that of this attempt. Nothing of this is sent to another one.
+    pub origin: Option<String>,
     /// The method.
     pub method: Method,
     /// The path, relative to the URL of the first request.
     pub path: Option<NewPath>,
     /// The body.
     pub body: Bytes,
-    /// Whether the answer says that the message no longer exists. Then the first request is sent instead.
-    pub lost: Lost,
 }
 
 /// What an answer says about the message.
@@ -87,8 +119,8 @@ pub struct LaterRequest {
 pub struct Learned {
     /// A hash of the origin of the URL, or of the whole URL if it is from a Secret, and of the keys of Secrets with the credentials.
     pub origin: String,
-    /// Whether the request has continued the message. Otherwise it has created a message.
-    pub is_later: bool,
+    /// Whether the request continues the message of which something is remembered. Otherwise it has created or found a message.
+    pub continues: bool,
     /// The remembered values of this answer, without Secrets.
     pub values: BTreeMap<String, String>,
 }

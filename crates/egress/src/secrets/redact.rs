@@ -31,10 +31,9 @@ pub struct Beginning {
 
 impl Beginning {
     /// Returns at most this many bytes of it.
-    pub fn first(mut self, limit: usize) -> Self {
-        self.cut |= self.bytes.len() > limit;
-        self.bytes.truncate(limit);
-        self
+    pub fn first(&self, limit: usize) -> Self {
+        let length = self.bytes.len().min(limit);
+        Self { bytes: self.bytes[..length].to_vec(), cut: self.cut || length < self.bytes.len() }
     }
 }
 

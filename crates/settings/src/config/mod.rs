@@ -25,6 +25,7 @@ pub use global::{Edited, Global};
 pub use problem::{Missing, Problem};
 pub use relaybook_api::values::nearest::nearest;
 pub use resolve::delivering::{Delivering, Rate, Retain, Retry};
+pub use resolve::find::{Find, Lookup, Parent};
 pub use resolve::given::{Given, Text};
 pub use resolve::marking::Marking;
 pub use resolve::path::note as url_note;

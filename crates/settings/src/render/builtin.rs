@@ -57,6 +57,18 @@ pub struct Metadata {
     /// The default of `endpoint.thread`: how deliveries continue a message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread: Option<Thread>,
+    /// What the message is a part of, such as a pull request. Without it, nothing is sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Parent>,
+    /// How a message of the thread is found again, if nothing is remembered of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub find: Option<Finding>,
+    /// Whether the request that continues a message also follows the one that creates it, in the same attempt.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub follow: bool,
+    /// The types after which a message is continued. By default, those that do not end what it reports, such as `Progressing` and `Failed`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub continued_after: Vec<TransitionType>,
     /// The parameters that users can set in `template.parameters`.
     #[serde(default)]
     pub parameters: Vec<Declared>,
@@ -86,6 +98,46 @@ pub struct Unreported {
     pub types: Vec<TransitionType>,
     /// The reason, as the end of a sentence.
     pub because: String,
+}
+
+/// How a message is found that an earlier attempt created. One GET request looks for it, before a message is created.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Finding {
+    /// Template of path and query. The path is relative to the URL of the first request, as in `thread.update.path`; an empty one is that of the
+    /// URL. The query is appended to that of the URL.
+    pub path: String,
+    /// JSON Pointer to the list in the answer. By default, the answer is the list.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub list: String,
+    /// CEL like that of `ours`. If it is set, only the item with the highest `id` for which it is true can be the message. This is for receivers whose objects have
+    /// no place for an identity: an object of an earlier rollout is not continued after that of a later one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newest: Option<String>,
+    /// CEL over the `body` of an item, that of the `request` that would create the message, and its `id` as in `thread.id`. The item with the lowest `id`
+    /// for which it is true is the message, and `thread.remember` reads it as if it were the answer to that request.
+    pub ours: String,
+    /// Whether a list that is too long counts as one without the message. A second message does less harm than none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub optional: bool,
+}
+
+/// How the parent of a message is found, such as the pull request of a commit. One GET request looks for it, before a message is looked for or
+/// created.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Parent {
+    /// Template of path and query, as in [`Finding::path`].
+    pub path: String,
+    /// Whether the answer is one item instead of a list. 404 then means that there is none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub single: bool,
+    /// CEL over the `body` of an item. The first one that is true for an item decides, and of several items the one with the lowest `id`.
+    pub pick: Vec<String>,
+    /// CEL over the `body` of the item: its number, which is `remembered.number` in the templates of path and body.
+    pub number: String,
+    /// Template of the path of the request that creates the message, as in [`Finding::path`].
+    pub create: String,
 }
 
 /// How a request of a test differs from the truth. In the file it is a mapping with `mark` or `acts`.
@@ -290,6 +342,12 @@ const fn sources(name: Builtin) -> (&'static str, &'static str) {
         Builtin::NewRelicEvent => files!("new-relic-event"),
         Builtin::MattermostBot => files!("mattermost-bot"),
         Builtin::FluxEvent => files!("flux-event"),
+        Builtin::GithubDeployment => files!("github-deployment"),
+        Builtin::GithubCheckRun => files!("github-check-run"),
+        Builtin::GitlabDeployment => files!("gitlab-deployment"),
+        Builtin::GithubPullRequestComment => files!("github-pull-request-comment"),
+        Builtin::GiteaPullRequestComment => files!("gitea-pull-request-comment"),
+        Builtin::GitlabMergeRequestComment => files!("gitlab-merge-request-comment"),
     }
 }
 
@@ -333,6 +391,8 @@ mod tests {
             for (header, value) in &metadata.headers {
                 HeaderTemplate::compile(header, value, &parameters).unwrap_or_else(|e| panic!("{shown}, {header}: {e}"));
             }
+            let needs_thread = metadata.find.is_some() || metadata.follow || metadata.parent.is_some();
+            assert!(metadata.thread.is_some() || !needs_thread, "{shown}: there is no thread");
             if let Some(path) = &metadata.path {
                 assert!(path.starts_with('/'), "{shown}: a path begins with a slash");
                 let url = format!("https://example.com{path}");
@@ -372,7 +432,9 @@ mod tests {
                 .thread
                 .iter()
                 .flat_map(|thread| &thread.key)
-                .chain(update.flat_map(|update| update.path.iter().chain(&update.append)));
+                .chain(update.flat_map(|update| update.path.iter().chain(&update.append)))
+                .chain(metadata.find.iter().map(|find| &find.path))
+                .chain(metadata.parent.iter().flat_map(|parent| [&parent.path, &parent.create]));
             let sources = metadata.path.iter().chain(metadata.headers.values()).chain(thread);
             let sources: String = sources.map(String::as_str).chain([*body]).collect();
             for Declared { name: parameter, default, .. } in &metadata.parameters {

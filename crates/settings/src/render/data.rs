@@ -88,6 +88,9 @@ pub struct Data {
     pub link: String,
     /// URLs of other screens of the audit page; empty like `link`.
     pub links: LinkData,
+    /// The identity of the message that the delivery is a part of; empty if it is a message of its own. It is not a part of all data.
+    #[serde(skip)]
+    pub thread: String,
 }
 
 /// URLs of screens of the audit page.
@@ -248,6 +251,7 @@ impl Data {
             context: String::new(),
             link: String::new(),
             links: LinkData::default(),
+            thread: String::new(),
         }
     }
 

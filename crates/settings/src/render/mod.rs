@@ -28,7 +28,8 @@ mod url;
 
 pub use body::Body;
 pub use builtin::{
-    BuiltinTemplate, Credentials, CredentialsKind, Declared, Example, Limit, Metadata, TestMark, Unreported, builtin,
+    BuiltinTemplate, Credentials, CredentialsKind, Declared, Example, Finding, Limit, Metadata, Parent, TestMark, Unreported,
+    builtin,
 };
 pub use data::parameters::{Hidden, Parameters, Visibility};
 pub use data::promotion::PromotionData;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::data::parameters::Visibility;
 use super::error::RenderError;
 use super::escape::context::EscapeContext;
+use super::lang::commits::needs_commit;
 use super::lang::compile;
 use super::lang::eval::Program;
 use super::{MAX_LINE, Parameters, Values};
@@ -20,6 +21,12 @@ impl TextTemplate {
     /// Compiles a template.
     pub fn compile(source: &str, parameters: &Parameters) -> Result<Self, RenderError> {
         Ok(Self(Arc::new(compile::compile(source, EscapeContext::Plain, parameters)?), parameters.visibility()))
+    }
+
+    /// Whether rendering fails for every revision that contains no commit.
+    #[must_use]
+    pub fn needs_commit(&self, parameters: &Parameters) -> bool {
+        needs_commit(&self.0, parameters)
     }
 
     /// Renders the text for one transition, with at most [`MAX_LINE`] bytes.
@@ -41,21 +48,31 @@ impl PathTemplate {
     /// Renders the path for one transition, with at most [`MAX_LINE`] bytes. `None`: it is empty.
     pub fn render(&self, values: &Values) -> Result<Option<String>, RenderError> {
         let output = self.0.run(values, self.1, MAX_LINE)?;
-        let path = output.text.as_str();
-        if path.is_empty() {
-            return Ok(None);
-        }
-        let problem = if path.contains(['?', '#']) {
-            Some("has a query or a fragment; the query of the URL stays")
-        } else {
-            let mut segments = path.strip_prefix('/').unwrap_or(path).split('/');
-            segments.any(is_skipped).then_some("has a path segment that is empty, `.` or `..`")
-        };
-        match problem {
+        match problem(&output.text) {
             Some(problem) => Err(RenderError::UrlValue(problem).changeable_if(output.changeable)),
-            None => Ok(Some(output.text)),
+            None => Ok(Some(output.text).filter(|path| !path.is_empty())),
         }
     }
+
+    /// Renders a path and the query after it. Each of them is `None` if it is empty.
+    pub fn render_with_query(&self, values: &Values) -> Result<(Option<String>, Option<String>), RenderError> {
+        let output = self.0.run(values, self.1, MAX_LINE)?;
+        let (path, query) = output.text.split_once('?').unwrap_or((output.text.as_str(), ""));
+        let part = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        match problem(path) {
+            Some(problem) => Err(RenderError::UrlValue(problem).changeable_if(output.changeable)),
+            None => Ok((part(path), part(query))),
+        }
+    }
+}
+
+/// Returns what is wrong with a path.
+fn problem(path: &str) -> Option<&'static str> {
+    if path.contains(['?', '#']) {
+        return Some("has a query or a fragment; the query of the URL stays");
+    }
+    let mut segments = path.strip_prefix('/').unwrap_or(path).split('/');
+    (!path.is_empty() && segments.any(is_skipped)).then_some("has a path segment that is empty, `.` or `..`")
 }
 
 /// Whether a parser of URLs drops this segment, or the one before it.
@@ -78,8 +95,26 @@ mod tests {
 
     fn path(source: &str, id: &str) -> Result<Option<String>, RenderError> {
         let parameters = Parameters::default().with_remembered(["id".to_owned()].into());
-        let values = Data::sample(TransitionType::Failed).values().continuing(&[("id".to_owned(), id.to_owned())].into());
+        let values = Data::sample(TransitionType::Failed).values().remembering(&[("id".to_owned(), id.to_owned())].into(), true);
         PathTemplate::compile(source, &parameters)?.render(&values)
+    }
+
+    #[test]
+    fn a_path_can_be_followed_by_a_query() {
+        let values = Data::sample(TransitionType::Failed).values();
+        let render = |source: &str| PathTemplate::compile(source, &Parameters::default())?.render_with_query(&values);
+        let some = |text: &str| Some(text.to_owned());
+        for (source, path, query) in [
+            ("?a={{target.name}}&b", None, some("a=prod%2Fin-cluster%2Fpodinfo&b")),
+            ("a/{{environment}}/b?c=d", some("a/prod/b"), some("c=d")),
+            ("a", some("a"), None),
+            ("", None, None),
+        ] {
+            assert_eq!(render(source).unwrap(), (path, query), "{source}");
+        }
+        for source in ["a//b?c", "a/{{reason}}/../b?c", "a#b?c"] {
+            assert!(render(source).is_err(), "{source}");
+        }
     }
 
     #[test]

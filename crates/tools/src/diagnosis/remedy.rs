@@ -87,7 +87,7 @@ const REMEDIES: [(&[&str], &str); 36] = [
     (&["ParameterNotShared", "RepositoryMissing"], "set the parameter that the message names in this namespace"),
     (
         &["AnswerUnreadable"],
-        "compare `endpoint.success` with the answer in the Delivery; try it with `relaybook render NAME -n NAMESPACE --answer FILE`",
+        "compare the answer in the Delivery with `endpoint.success`, or with the path that the message is about; try it with `relaybook render NAME -n NAMESPACE --answer FILE`",
     ),
     (&["CredentialOriginMismatch"], "set `auth` in the layer that sets the URL"),
     (&["CommitMissing"], "follow an object whose revision is a commit, or set `appRef.revisionPath`"),
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     /// The reasons of states in which nothing is to be done, or that are not conditions.
-    const FINE: [&str; 11] = [
+    const FINE: [&str; 13] = [
         "Observed",
         "Configured",
         "Made",
@@ -140,6 +140,8 @@ mod tests {
         "NotificationGone",
         "NewerPending",
         "LaneFull",
+        "NewerDelivered",
+        "PullRequestMissing",
         "TestInterrupted",
         "NothingSelected",
         "InvalidTarget",

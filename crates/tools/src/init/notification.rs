@@ -21,7 +21,7 @@ const TITLE: (&str, &str) = (
     "{{#if target.app.name}}{{target.app.kind}} {{target.namespace}}/{{target.app.name}}{{else}}{{pipeline.name}}{{/if}}: {{type}}",
 );
 /// Receivers that show a state until a transition replaces it. A failure that ends with a deployment must not stay there.
-const SHOW_A_STATE: [Builtin; 10] = [
+const SHOW_A_STATE: [Builtin; 16] = [
     Builtin::GithubCommitStatus,
     Builtin::GitlabCommitStatus,
     Builtin::GiteaCommitStatus,
@@ -32,6 +32,12 @@ const SHOW_A_STATE: [Builtin; 10] = [
     Builtin::Opsgenie,
     Builtin::Alertmanager,
     Builtin::IncidentIo,
+    Builtin::GithubDeployment,
+    Builtin::GithubCheckRun,
+    Builtin::GitlabDeployment,
+    Builtin::GithubPullRequestComment,
+    Builtin::GiteaPullRequestComment,
+    Builtin::GitlabMergeRequestComment,
 ];
 /// The receiver that records each transition as a deployment. So it must get only those of its example.
 const RECORDS_DEPLOYMENTS: Builtin = Builtin::SentryReleaseDeploy;

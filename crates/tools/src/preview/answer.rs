@@ -54,6 +54,7 @@ impl ExampleAnswer {
         let line = result.error().unwrap_or_else(|| self.status.to_string());
         match classify(&result, 0) {
             Verdict::Delivered => format!("{line}: Delivered"),
+            Verdict::Canceled { reason } => format!("{line}: Canceled, {}", reason.as_str()),
             Verdict::Parked { reason } => format!("{line}: Parked, {}", reason.as_str()),
             Verdict::Retry { reason, .. } | Verdict::Again { reason } | Verdict::Blocked { reason } => {
                 format!("{line}: retried, {}", reason.as_str())

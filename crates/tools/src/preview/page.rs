@@ -6,7 +6,9 @@ use super::request::Preview;
 use super::starter::example;
 use super::{LayeredNotification, PreviewError, previews};
 use relaybook_settings::config::{Given, Global};
-use relaybook_settings::render::{BuiltinTemplate, CredentialsKind, Declared, Limit, SampleContext, TestMark, Unreported};
+use relaybook_settings::render::{
+    BuiltinTemplate, CredentialsKind, Declared, Limit, Metadata, SampleContext, TestMark, Unreported,
+};
 
 /// Returns the page as Markdown.
 pub fn page(template: &BuiltinTemplate) -> Result<String, PreviewError> {
@@ -36,10 +38,10 @@ pub fn page(template: &BuiltinTemplate) -> Result<String, PreviewError> {
         );
     }
     if let Some(thread) = &metadata.thread {
-        let thread = super::starter::thread(thread);
+        let (thread, how) = (super::starter::thread(thread), continued(metadata));
         let _ = write!(
             page,
-            "\n## Messages that continue\n\nThe parameter `mode` selects whether deliveries continue a message. These are the defaults of `endpoint.thread`. See [Threads](../threads.md).\n\n```yaml\n{thread}```\n",
+            "\n## Messages that continue\n\n{how} These are the defaults of `endpoint.thread`. See [Threads](../threads.md).\n\n```yaml\n{thread}```\n",
         );
     }
     if !metadata.limits.is_empty() {
@@ -51,6 +53,20 @@ pub fn page(template: &BuiltinTemplate) -> Result<String, PreviewError> {
     page.push_str("\nTo change what is sent, start from `relaybook templates show ");
     let _ = writeln!(page, "{}`; see [templates](../templates.md).", template.name.as_str());
     Ok(page)
+}
+
+/// Returns how deliveries continue a message, as sentences.
+fn continued(metadata: &Metadata) -> String {
+    let Some(find) = &metadata.find else {
+        return "The parameter `mode` selects whether deliveries continue a message.".to_owned();
+    };
+    let follows = if metadata.follow { " The request that continues it also follows the one that creates it." } else { "" };
+    let path = &find.path;
+    let parent = metadata.parent.as_ref().map(|parent| {
+        format!(" A GET request with `{}` looks for the pull request before, and the answer has `NUMBER`.", parent.path)
+    });
+    let parent = parent.unwrap_or_default();
+    format!("Deliveries with the same key continue one message. A GET request with `{path}` looks for it first.{parent}{follows}")
 }
 
 /// Returns how the receiver can see that a request is a test, as sentences.

@@ -87,13 +87,20 @@ pub(super) fn preview(name: &str, sending: &Sending, rendered: &Rendered, data: 
         headers.insert(name, value);
     }
     let url = match &rendered.address {
-        Address::Url(url) => shown(url),
+        Address::Url(url) => shown(&at_parent(sending, data, url)),
         Address::Secret(_) => MASK.to_owned(),
     };
     let notification = name.to_owned();
     let (trigger, method, body) = (data.type_, sending.method.as_str(), rendered.body.clone());
     let success = sending.success.clone();
     Preview { notification, trigger, method, url, headers, masked, body, answer: None, success }
+}
+
+/// Returns the URL of the request that creates a message. The number of its parent, such as a pull request, is known only to the receiver.
+fn at_parent(sending: &Sending, data: &Data, url: &Url) -> Url {
+    let created = sending.render_create(data, &[("number".to_owned(), "NUMBER".to_owned())].into());
+    let path = created.ok().and_then(|created| created.path);
+    path.map_or_else(|| url.clone(), |path| path.applied_to(url))
 }
 
 /// Returns the headers whose values come from Secrets, with masked values. Those of `endpoint.headersFrom` are not known without the Secret.

@@ -54,6 +54,9 @@ pub fn starter(template: &BuiltinTemplate) -> String {
         let _ = writeln!(yaml, "    success: {}", scalar(success));
     }
     if let Some(thread) = &metadata.thread {
+        if metadata.find.is_some() {
+            yaml.push_str("    # Only the built-in template finds a message again, or the pull request of a commit, or sends a status after a creation.\n");
+        }
         for line in self::thread(thread).lines() {
             let _ = writeln!(yaml, "    {line}");
         }
@@ -86,6 +89,9 @@ pub(super) fn thread(thread: &Thread) -> String {
     let fields = [("method", method), ("path", update.path), ("append", update.append), ("lost", update.lost)];
     for (name, value) in fields.into_iter().filter_map(|(name, value)| Some((name, value?))) {
         let _ = writeln!(yaml, "    {name}: {}", scalar(&value));
+    }
+    if let Some(keep_open) = thread.keep_open {
+        let _ = writeln!(yaml, "  keepOpen: {keep_open}");
     }
     yaml
 }

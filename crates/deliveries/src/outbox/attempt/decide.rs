@@ -59,12 +59,12 @@ pub fn attempted(
     if let Verdict::Blocked { reason: reason @ (Reason::SecretUnknown | Reason::SecretUnreadable) } = verdict {
         // The watch delivers the Secret later, possibly only after it got the permission. That event wakes the lane. So the delivery is not
         // parked, however old it is.
-        let message = attempt.result.error().unwrap_or_default();
+        let message = attempt.error().unwrap_or_default();
         let (status, _) = blocked(before, reason, &message, None, age, failures, at);
         return (status, Then::Hold { after: Some(LOOK_AGAIN) });
     }
     if let Verdict::Blocked { reason } = verdict {
-        let message = attempt.result.error().unwrap_or_default();
+        let message = attempt.error().unwrap_or_default();
         return blocked(before, reason, &message, Some(retry), age, failures, at);
     }
     let mut status = tried(before, attempt);
@@ -75,6 +75,10 @@ pub fn attempted(
         }
         Verdict::Parked { reason } => {
             settle(&mut status, Outcome::Parked, Some(reason), at.now);
+            Then::Settle { answered: true }
+        }
+        Verdict::Canceled { reason } => {
+            settle(&mut status, Outcome::Canceled, Some(reason), at.now);
             Then::Settle { answered: true }
         }
         Verdict::Retry { not_before, reason } => {
@@ -134,6 +138,7 @@ pub fn tested(before: &DeliveryStatus, attempt: &Attempt, now: Time) -> Delivery
     let mut status = tried(before, attempt);
     let (outcome, reason) = match classify(&attempt.result, 0) {
         Verdict::Delivered => (Outcome::Delivered, None),
+        Verdict::Canceled { reason } => (Outcome::Canceled, Some(reason)),
         Verdict::Parked { reason } | Verdict::Retry { reason, .. } | Verdict::Again { reason } => {
             (Outcome::Parked, Some(reason))
         }
@@ -183,7 +188,7 @@ fn tried(before: &DeliveryStatus, attempt: &Attempt) -> DeliveryStatus {
         next_attempt_time: None,
         settled_time: None,
         last_duration_millis: i64::try_from(attempt.duration.as_millis()).ok(),
-        error: attempt.result.error(),
+        error: attempt.error(),
         response,
         superseded: before.superseded,
         redelivered: before.redelivered.clone(),
@@ -223,7 +228,7 @@ mod tests {
             body: "nope".into(),
             rotated: false,
         };
-        Attempt { started: time(1), duration: Duration::from_millis(12), result, learned: None }
+        Attempt { started: time(1), duration: Duration::from_millis(12), result, step: None, learned: None }
     }
 
     fn decide(status: u16, now: u64) -> (DeliveryStatus, Then) {

@@ -84,6 +84,14 @@ impl Decided {
         Self::new(record, decision, now)
     }
 
+    /// Supersedes a delivery, because a later one about the same subject was delivered.
+    pub(crate) fn outdated(record: Record, now: Now) -> Self {
+        let error = "a later delivery about the same subject was delivered, and the receiver shows the newest one";
+        let (outcome, reason) = (Outcome::Superseded, Reason::NewerDelivered);
+        let decision = decide::unsendable(&record.status, outcome, reason, error, now.wall);
+        Self::new(record, decision, now)
+    }
+
     /// Decides about a delivery that must wait. `until`: the retry settings that limit the wait. `chance`: random, in 0..1.
     pub(crate) fn waiting(
         record: Record,

@@ -1,15 +1,19 @@
 //! Builds a request from a recorded transition. Pure. The request is rendered for every attempt, so that it uses the current configuration.
 //! If the configuration is unchanged, so are the bytes.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::outbox::lane::thread::hash;
+use crate::outbox::lane;
+use crate::outbox::lane::thread::{Before, Part};
 use crate::outbox::record::{Record, webhook_id};
 use crate::outbox::send_gate::index::PipelineFacts;
 use relaybook_api::delivery::MessageThread;
 use relaybook_api::values::permalink::PageUrl;
-use relaybook_egress::{LaterRequest, Outgoing, RequestError, ThreadRequest, compose};
-use relaybook_settings::config::{RenderedLater, Sending, Thread};
+use relaybook_egress::{Hidden, LaterRequest, MoreRequests, Outgoing, RenderMore, RequestError, ThreadRequest, compose};
+use relaybook_settings::answer::Remember;
+use relaybook_settings::config::{Lookup, Problem, RenderedLater, Sending, Thread};
 use relaybook_settings::render::Data;
 
 /// What a request is rendered with, besides its record.
@@ -27,17 +31,17 @@ pub struct Around<'a> {
 pub struct Built {
     /// The request.
     pub outgoing: Outgoing,
-    /// The hash of the key of the message. `None`: no later delivery continues it.
-    pub key: Option<String>,
+    /// The message. `None`: the delivery is none that a thread is about.
+    pub part: Option<Part>,
 }
 
-/// Renders URL, headers and body. `message`: the one that the delivery continues if it has the same key. `until`: when the attempt must end, by
-/// [`relaybook_api::since_boot`].
+/// Renders URL, headers and body, and how the request is a part of a message. `before`: what was delivered before about the same subject. `None`: it
+/// is a test, which is no part of a message. `until`: when the attempt must end, by [`relaybook_api::since_boot`].
 pub fn build(
     record: &Record,
     sending: &Sending,
     around: Around<'_>,
-    message: Option<&MessageThread>,
+    before: Option<&Before>,
     until: Duration,
 ) -> Result<Built, RequestError> {
     let spec = &record.spec;
@@ -46,43 +50,109 @@ pub fn build(
     let Around { facts, cluster, page } = around;
     let data = Data::new(&id, spec, &facts.labels, &facts.annotations, &facts.namespace).with_context(spec, cluster);
     let data = Data { superseded, ..data.with_links(page, &record.id.namespace, &record.id.name) };
-    let mut outgoing = compose(sending, sending.render(&data)?, &record.id.namespace, id, until)?;
-    let key = match &sending.thread {
-        Some(thread) => sending.thread_key(&data)?.map(|key| hash(&spec.notification_uid, &key, &thread.remember)),
-        None => None,
-    };
-    if let (Some(thread), Some(key)) = (&sending.thread, &key) {
-        let message = message.filter(|message| message.key == *key && thread.is_complete(&message.values));
-        let later = message.map(|message| later(sending, thread, &data, message, &mut outgoing)).transpose()?;
-        outgoing.thread = Some(ThreadRequest { remember: thread.remember.clone(), later });
+    let thread = sending.thread.as_ref();
+    let key = sending.thread_key(&data);
+    let part = thread.zip(before).map(|(thread, before)| {
+        let key = key.as_ref().ok().and_then(Option::as_deref);
+        lane::thread::part(record, key.map(|key| (key, &thread.remember)), before)
+    });
+    let data = Data { thread: part.as_ref().map(|part| part.id.clone()).unwrap_or_default(), ..data };
+    // The problem of the request is the first one, because it says whether there is a commit to report about.
+    let rendered = sending.render(&data)?;
+    let mut outgoing = compose(sending, rendered, &record.id.namespace, id, until)?;
+    key?;
+    if let Some(thread) = thread {
+        let message = before.and_then(Before::open);
+        let is_same = |message: &&MessageThread| part.as_ref().is_some_and(|part| part.key.as_ref() == Some(&message.key));
+        let message = message.filter(is_same).filter(|message| thread.is_complete(&message.values));
+        let threaded = threaded(sending, thread, &data, message, part.is_some(), &mut outgoing.hidden)?;
+        let is_part = part.as_ref().is_some_and(|part| part.key.is_some()) || threaded.more.is_some();
+        outgoing.thread = Some(threaded).filter(|_| is_part);
     }
-    Ok(Built { outgoing, key })
+    Ok(Built { outgoing, part })
 }
 
-/// Renders what differs in the request that continues a message.
-fn later(
+/// Returns how a request is a part of a message. `message`: the one that it continues. `finds`: whether one is looked for that an earlier attempt has
+/// created.
+fn threaded(
     sending: &Sending,
     thread: &Thread,
     data: &Data,
-    message: &MessageThread,
-    outgoing: &mut Outgoing,
-) -> Result<LaterRequest, RequestError> {
-    let RenderedLater { method, path, body, credentials } = sending.render_later(data, &message.values)?;
-    for value in &credentials {
-        outgoing.hidden.add(value);
+    message: Option<&MessageThread>,
+    finds: bool,
+    hidden: &mut Hidden,
+) -> Result<ThreadRequest, RequestError> {
+    let mut later = |origin: Option<&String>, rendered: RenderedLater| {
+        for value in &rendered.credentials {
+            hidden.add(value);
+        }
+        later(origin, rendered)
+    };
+    let remembered = message.map(|message| sending.render_later(data, &message.values).map(|l| later(Some(&message.origin), l)));
+    let (remember, lost) = (thread.remember.clone(), thread.lost.clone());
+    let request = ThreadRequest { remember, lost, later: remembered.transpose()?, more: None };
+    let find = thread.find.as_ref().filter(|_| finds);
+    let parent = thread.parent.as_ref().map(|parent| (parent.item().clone(), parent.number.clone()));
+    if find.is_none() && parent.is_none() && !thread.follows {
+        return Ok(request);
     }
-    Ok(LaterRequest { origin: message.origin.clone(), method, path, body: body.into(), lost: thread.lost.clone() })
+    let render = Rendering { sending: sending.clone(), data: data.clone(), finds };
+    // A problem of these requests, and their secrets, are known before anything is sent.
+    let sample = |remember: &Remember| remember.names().map(|name| (name.to_owned(), "1".to_owned())).collect();
+    let number = parent.as_ref().map(|(_, number)| sample(number)).unwrap_or_default();
+    render.parent()?;
+    render.search(&number)?;
+    later(None, sending.render_create(data, &number)?);
+    later(None, sending.render_later(data, &sample(&thread.remember))?);
+    let more = MoreRequests {
+        parent,
+        find: find.map(|find| find.item.clone()),
+        id: data.thread.clone(),
+        is_optional: find.is_some_and(|find| find.is_optional),
+        follows: thread.follows,
+        render: Arc::new(render),
+    };
+    Ok(ThreadRequest { more: Some(more), ..request })
+}
+
+/// The settings and the data of an attempt, for requests that depend on its answers.
+struct Rendering {
+    sending: Sending,
+    data: Data,
+    /// Whether a message is looked for that an earlier attempt has created.
+    finds: bool,
+}
+
+impl RenderMore for Rendering {
+    fn parent(&self) -> Result<Option<Lookup>, Problem> {
+        self.sending.render_parent(&self.data)
+    }
+
+    fn search(&self, number: &BTreeMap<String, String>) -> Result<Option<Lookup>, Problem> {
+        if self.finds { self.sending.render_find(&self.data, number) } else { Ok(None) }
+    }
+
+    fn create(&self, number: &BTreeMap<String, String>) -> Result<LaterRequest, Problem> {
+        Ok(later(None, self.sending.render_create(&self.data, number)?))
+    }
+
+    fn update(&self, values: &BTreeMap<String, String>) -> Result<LaterRequest, Problem> {
+        Ok(later(None, self.sending.render_later(&self.data, values)?))
+    }
+}
+
+/// Returns what differs in a later request. `origin`: where its message is, if it is remembered.
+fn later(origin: Option<&String>, rendered: RenderedLater) -> LaterRequest {
+    LaterRequest { origin: origin.cloned(), method: rendered.method, path: rendered.path, body: rendered.body.into() }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::outbox::testing::{notification, record};
     use relaybook_api::notification::credentials::{AuthRef, Authorities, SecretKey, SignatureForm, SigningRef};
     use relaybook_api::{Notification, ObjectName, Outcome};
-    use relaybook_settings::config::{Given, resolve};
+    use relaybook_settings::config::{Given, NewPath, resolve};
 
     /// Builds a request for a revision.
     fn request(url: &str, body: &str, revision: &str) -> Result<Outgoing, RequestError> {
@@ -98,6 +168,63 @@ mod tests {
         let facts = PipelineFacts::default();
         let around = Around { facts: &facts, cluster: "in-cluster", page: None };
         Ok(build(&record, &sending, around, None, Duration::MAX)?.outgoing)
+    }
+
+    #[test]
+    fn a_deployment_is_looked_for_by_the_identity_of_its_rollout() {
+        let mut record = record(7);
+        Arc::make_mut(&mut record.spec).to.revision = "a".repeat(40);
+        let spec = serde_json::json!({
+            "endpoint": {"url": "https://api.github.com"},
+            "template": {"builtin": "github-deployment", "parameters": {"owner": "acme", "repository": "web"}},
+            "triggers": [],
+        });
+        let notification = Notification::new("n", serde_json::from_value(spec).unwrap());
+        let sending = resolve(&notification, &Given::nothing()).sending.unwrap();
+        let facts = PipelineFacts::default();
+        let around = Around { facts: &facts, cluster: "in-cluster", page: None };
+        let built = |before: Option<&Before>| build(&record, &sending, around, before, Duration::MAX).unwrap();
+        let task = |outgoing: &Outgoing| {
+            let body: serde_json::Value = serde_json::from_slice(&outgoing.body).unwrap();
+            body["task"].as_str().unwrap().to_owned()
+        };
+
+        let first = Before::default();
+        let Built { outgoing, part } = built(Some(&first));
+        let part = part.unwrap();
+        assert_eq!(task(&outgoing), format!("relaybook:{}", part.id));
+        let thread = outgoing.thread.unwrap();
+        let more = thread.more.unwrap();
+        assert!(more.find.is_some() && more.follows && thread.later.is_none());
+        let values = BTreeMap::from([("id".to_owned(), "9".to_owned())]);
+        let later = more.render.update(&values).unwrap();
+        assert!(later.origin.is_none() && later.path == Some(NewPath::Append("/9/statuses".to_owned())));
+
+        let message = MessageThread {
+            key: part.key.unwrap(),
+            id: "of the rollout".to_owned(),
+            origin: "o".to_owned(),
+            expiration_time: relaybook_api::Time::MAX,
+            closed: false,
+            values,
+        };
+        let without_values = MessageThread { values: BTreeMap::new(), ..message.clone() };
+        let other = MessageThread { key: "k".to_owned(), ..message.clone() };
+        for (what, message, is_open, continues, is_known) in [
+            ("the same", &message, true, true, true),
+            ("the same, but it is expired", &message, false, false, true),
+            ("the same, but its values were withheld", &without_values, true, false, true),
+            ("another commit", &other, true, false, false),
+        ] {
+            let before = Before { message: Some(Arc::new(message.clone())), is_open, serial: Some(5) };
+            let outgoing = built(Some(&before)).outgoing;
+            assert_eq!(task(&outgoing) == "relaybook:of the rollout", is_known, "{what}");
+            let thread = outgoing.thread.unwrap();
+            let looks = thread.more.is_some_and(|more| more.find.is_some());
+            assert_eq!((thread.later.is_some(), looks), (continues, true), "{what}");
+        }
+        let test = built(None).outgoing;
+        assert!(test.thread.unwrap().more.is_some_and(|more| more.find.is_none() && more.follows), "a test");
     }
 
     #[test]

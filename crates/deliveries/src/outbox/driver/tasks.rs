@@ -14,14 +14,13 @@ use crate::outbox::attempt::decided::Attempted;
 use crate::outbox::attempt::request::{Around, Built, build};
 use crate::outbox::engine::effect::{Done, Task};
 use crate::outbox::engine::writes::{Answered, Call, Limit, Write};
-use crate::outbox::lane::thread;
+use crate::outbox::lane::thread::{self, Before};
 use crate::outbox::record::{Record, name};
 use crate::outbox::send_gate::index::{Gone, PipelineFacts};
 use crate::outbox::send_gate::live_check;
 use crate::outbox::store::journal::JournalError;
 use crate::outbox::trace;
 use relaybook_api::DeliverySpec;
-use relaybook_api::delivery::MessageThread;
 use relaybook_egress::{Attempt, AttemptResult, Outgoing, RequestError};
 use relaybook_runtime::call::CallError;
 use relaybook_runtime::tenure::{Tenure, Unowned};
@@ -31,8 +30,8 @@ use relaybook_telemetry::chain;
 /// Does the work of a task. Each future is as large as its own kind of work: thousands of writes can wait.
 pub(super) fn run(parts: Parts, task: Task) -> BoxFuture<'static, Done> {
     match task {
-        Task::Attempt { turn, record, notification, facts, message, until } => Box::pin(async move {
-            let attempt = Box::new(attempt(&parts, &record, &notification, &facts, message.as_deref(), until).await);
+        Task::Attempt { turn, record, notification, facts, before, until } => Box::pin(async move {
+            let attempt = Box::new(attempt(&parts, &record, &notification, &facts, &before, until).await);
             Done::Attempted { turn, retry: notification.delivery.retry, attempt }
         }),
         Task::Write(write) => {
@@ -72,12 +71,12 @@ async fn attempt(
     record: &Record,
     notification: &EffectiveNotification,
     facts: &PipelineFacts,
-    message: Option<&MessageThread>,
+    before: &Before,
     until: Duration,
 ) -> Result<Attempted, RequestError> {
     let sending = notification.sending.as_ref().map_err(|problem| RequestError::Render(problem.clone()))?;
     let around = Around { facts, cluster: &parts.cluster_name, page: parts.page_url.as_ref() };
-    let Built { mut outgoing, key } = build(record, sending, around, message, until)?;
+    let Built { mut outgoing, part } = build(record, sending, around, Some(before), until)?;
     #[cfg(feature = "broken")]
     broken::write_first(parts, record).await;
     let call = trace::Call::begin(&parts.tracer, record, &outgoing, fastrand::u64(..));
@@ -87,8 +86,8 @@ async fn attempt(
     if let Some(span) = call.and_then(|call| call.end(&attempt)) {
         parts.tracer.take(span);
     }
-    let thread = sending.thread.as_ref().zip(key).zip(attempt.learned.as_ref()).and_then(|((settings, key), learned)| {
-        thread::after(message, &key, learned, settings, record.spec.type_, attempt.started)
+    let thread = sending.thread.as_ref().zip(part).zip(attempt.learned.as_ref()).and_then(|((settings, part), learned)| {
+        thread::after(before.open(), part, learned, settings, record.spec.type_, attempt.started)
     });
     Ok(Attempted { attempt, thread })
 }
@@ -117,7 +116,7 @@ fn observe(parts: &Parts, record: &Record, attempt: &Attempt) {
         let after = attempt.started.duration_since(record.spec.time);
         parts.metrics.first_attempt(Duration::try_from(after).unwrap_or_default());
     }
-    parts.delivery_index.attempted(record, attempt.started, attempt.result.error().as_deref());
+    parts.delivery_index.attempted(record, attempt.started, attempt.error().as_deref());
 }
 
 /// Makes the next call of a write, with a permit if it needs one.

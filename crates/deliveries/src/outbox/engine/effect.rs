@@ -13,13 +13,13 @@ use super::state::admission::Foreign;
 use super::state::fair_queue::Turn;
 use super::writes::{Answered, Write};
 use crate::outbox::attempt::decided::Attempted;
+use crate::outbox::lane::thread::Before;
 use crate::outbox::record::{LaneKey, Record};
 use crate::outbox::send_gate::index::{Gone, Known, PipelineFacts};
 use crate::outbox::store::delivery_index::DeliveryIndex;
 use crate::outbox::store::journal::{Event, Health};
 use crate::outbox::test_delivery::TestsKept;
 use crate::outbox::{Answer, Command};
-use relaybook_api::delivery::MessageThread;
 use relaybook_api::{DeliverySpec, ObjectName, Outcome, Time};
 use relaybook_core::leader::bucket::{Bucket, Buckets};
 use relaybook_egress::{Destination, Receivers, RequestError};
@@ -145,8 +145,8 @@ pub(crate) enum Task {
         record: Box<Record>,
         notification: Arc<EffectiveNotification>,
         facts: Arc<PipelineFacts>,
-        /// The message that the delivery continues, if its key is that of the message.
-        message: Option<Arc<MessageThread>>,
+        /// What was delivered before about the same subject. The delivery continues its message, if its key is that of the message.
+        before: Before,
         until: Duration,
     },
     /// Make the next call of a write.

@@ -16,6 +16,7 @@ use super::state::rate::Permit;
 use super::writes::{Answered, Kind, Limit, Next, Write};
 use crate::outbox::attempt::decided::{Attempted, Decided, Worked};
 use crate::outbox::audit_log::trouble;
+use crate::outbox::lane::thread::Before;
 use crate::outbox::lane::{After, Due, Place};
 use crate::outbox::record::{LaneKey, Record};
 use crate::outbox::send_gate::index::{Gone, SendDecision};
@@ -23,7 +24,7 @@ use crate::outbox::store::journal;
 use relaybook_api::delivery::Reason;
 use relaybook_api::{DeliveryStatus, ObjectName, Outcome};
 use relaybook_egress::RequestError;
-use relaybook_settings::config::{Rate, Retry};
+use relaybook_settings::config::{EffectiveNotification, Rate, Retry};
 
 /// Pause after a check for a deleted object that found the object, or that failed. The watches catch up in this time.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
@@ -75,7 +76,9 @@ impl Engine {
         let uncounted = if matches!(sendable, SendDecision::Send(..)) { uncounted(head, facts) } else { None };
         let doubts = |notification| self.doubts_message(head, notification, facts, now);
         let is_message_doubtful = matches!(&sendable, SendDecision::Send(notification, _) if doubts(notification));
-        decide(head, About { is_unproven: self.is_unproven(head), is_message_doubtful, uncounted, sendable })
+        let is_outdated = matches!(&sendable, SendDecision::Send(notification, _) if is_outdated(head, notification, facts));
+        let is_unproven = self.is_unproven(head);
+        decide(head, About { is_unproven, is_message_doubtful, is_outdated, uncounted, sendable })
     }
 
     /// Starts what has to be done with the head of a lane, which is due.
@@ -95,6 +98,10 @@ impl Engine {
             Decision::Refuse => {
                 let Some(record) = self.take(key, now) else { return };
                 self.write(key, Decided::refused(record, now), Limit::Aside, facts, now);
+            }
+            Decision::Outdated => {
+                let Some(record) = self.take(key, now) else { return };
+                self.write(key, Decided::outdated(record, now), Limit::Aside, facts, now);
             }
             Decision::Wait { reason, message, until } => {
                 let failures = self.lanes.get(key).map_or(0, |slot| slot.lane.failures());
@@ -274,8 +281,8 @@ impl Engine {
         (slot.marked, slot.resumed) = (false, None);
         let record = Box::new(slot.lane.take(now.mono).cloned()?);
         let has_thread = notification.sending.as_ref().is_ok_and(|sending| sending.thread.is_some());
-        let message = if has_thread { facts.delivery_index.message(&record, now.wall) } else { None };
-        self.start(Task::Attempt { turn, record, notification, facts: pipeline, message, until });
+        let before = if has_thread { facts.delivery_index.before(&record, now.wall) } else { Before::default() };
+        self.start(Task::Attempt { turn, record, notification, facts: pipeline, before, until });
         None
     }
 
@@ -388,6 +395,13 @@ impl Engine {
             self.effects.push(Effect::Note(Box::new(record.clone())));
         }
     }
+}
+
+/// Whether the receiver shows the newest object as the current state, and a later delivery about the same subject was delivered. That can be so for
+/// a redelivery, and with another ordering than that by subject. A comment has its time, and no receiver shows only the newest one.
+fn is_outdated(head: &Record, notification: &EffectiveNotification, facts: &Facts<'_>) -> bool {
+    let thread = notification.sending.as_ref().ok().and_then(|sending| sending.thread.as_ref());
+    thread.is_some_and(|thread| thread.find.is_some() && thread.parent.is_none()) && !facts.delivery_index.is_newest(head)
 }
 
 /// Returns how many deliveries the head replaces, if that number is not written yet.

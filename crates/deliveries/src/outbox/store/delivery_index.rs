@@ -13,11 +13,11 @@ use std::sync::Arc;
 use super::figures::{Figures, Topic, Trouble};
 use super::retention_index::{Overdue, Rules};
 use crate::outbox::lane::Place;
-use crate::outbox::lane::thread::is_open;
+use crate::outbox::lane::thread::{Before, is_open};
 use crate::outbox::record::{LaneKey, Record};
 use crate::outbox::work_queue::WorkQueue;
 use book::{Book, Entry};
-use relaybook_api::delivery::{MessageThread, PipelineRef};
+use relaybook_api::delivery::PipelineRef;
 use relaybook_api::{ObjectName, Outcome, Time, version};
 use relaybook_telemetry::metrics::Share;
 
@@ -225,17 +225,19 @@ impl DeliveryIndex {
         self.book.lock().kept.replaced(record, after)
     }
 
-    /// Returns the message of the newest delivered delivery about the same. This delivery continues it, if its key and its receiver are those of the
-    /// message. A redelivery is a message of its own: it is outside of the order, so its text could replace a newer one.
+    /// Returns what was delivered before about the same. This delivery continues its message, if its key and its receiver are those of the message.
+    /// A redelivery is a message of its own: it is outside of the order, so its text could replace a newer one.
     #[must_use]
-    pub fn message(&self, record: &Record, now: Time) -> Option<Arc<MessageThread>> {
+    pub fn before(&self, record: &Record, now: Time) -> Before {
         if record.again {
-            return None;
+            return Before::default();
         }
         let book = self.book.lock();
-        let (id, thread) = book.kept.message(record).filter(|(_, thread)| is_open(thread, now))?;
-        // Another client may have written its values.
-        book.entries.get(id).filter(|entry| !entry.is_doubtful).map(|_| Arc::clone(thread))
+        // Another client may have written the values of a doubtful one.
+        let is_known = |id: &ObjectName| book.entries.get(id).is_some_and(|entry| !entry.is_doubtful);
+        let message = book.kept.message(record).filter(|(id, _)| is_known(id)).map(|(_, thread)| Arc::clone(thread));
+        let is_open = message.as_ref().is_some_and(|thread| is_open(thread, now));
+        Before { message, is_open, serial: book.kept.delivered_before(record) }
     }
 
     /// Whether another client may have created the delivery whose message this one continues. The dispatcher compares its content before it reaches
@@ -245,6 +247,12 @@ impl DeliveryIndex {
         let book = self.book.lock();
         let holder = book.kept.message(record).filter(|_| !record.again);
         holder.is_some_and(|(id, _)| book.entries.get(id).is_some_and(|entry| entry.is_doubtful))
+    }
+
+    /// Returns whether no later delivery about the same was delivered.
+    #[must_use]
+    pub fn is_newest(&self, record: &Record) -> bool {
+        self.book.lock().kept.is_newest(record)
     }
 
     /// Returns how many settled deliveries are kept.

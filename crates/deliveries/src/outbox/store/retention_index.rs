@@ -626,6 +626,7 @@ mod tests {
     fn thread(end: i64) -> MessageThread {
         MessageThread {
             key: "k".to_owned(),
+            id: String::new(),
             origin: "o".to_owned(),
             expiration_time: at(end),
             closed: false,
@@ -671,6 +672,12 @@ mod tests {
                 let kept = kept(&all);
                 let found = kept.message(&record(5)).map(|(_, thread)| thread.values["id"].as_str());
                 assert_eq!(found, expected, "{what}");
+                assert_eq!(kept.is_newest(&record(5)), all.iter().all(|known| known.spec.serial < 5), "{what}");
+                let sent = all.iter().filter(|known| {
+                    known.spec.serial < 5 && (known.status.thread.is_some() || known.status.outcome == Some(sent))
+                });
+                let sent = sent.filter(|known| known.spec.type_ == record(5).spec.type_);
+                assert_eq!(kept.delivered_before(&record(5)), sent.map(|known| known.spec.serial).max(), "{what}");
             }
         }
         let waits = kept(&[with(1, sent, 901), reopened(2)]);

@@ -1,7 +1,7 @@
 //! The rendered parts of a request.
 //!
 //! In: how a notification is sent, the data of a transition, and what earlier answers about the message said. Out: address, headers and body of
-//! the first request; or what differs in one that continues a message. The error names the field.
+//! the first request; or where its message is looked for, or what differs in one that continues it. The error names the field.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,6 +9,7 @@ use std::fmt;
 use http::HeaderName;
 use url::Url;
 
+use super::find::Lookup;
 use super::sending::{Destination, Sending, header_field};
 use super::thread::NewPath;
 use super::trust::is_secret;
@@ -71,6 +72,7 @@ impl Sending {
             Destination::Secret(key) => Address::Secret(key.clone()),
         };
         self.check_repository(&address)?;
+        self.thread.as_ref().map(|thread| thread.check_key(&values)).transpose()?;
         let header = |template: &HeaderTemplate| {
             let problem = |e: RenderError| Problem::template(header_field(template.name()), &e);
             let value = template.render(&values).map_err(problem)?;
@@ -96,10 +98,31 @@ impl Sending {
 
     /// Renders what differs in a request that continues a message. `remembered`: the values of the earlier answers.
     pub fn render_later(&self, data: &Data, remembered: &BTreeMap<String, String>) -> Result<RenderedLater, Problem> {
-        let values = self.values(data)?.continuing(remembered);
+        let values = self.values(data)?.remembering(remembered, true);
         let (method, path) = self.thread.as_ref().map(|thread| thread.later(&values)).transpose()?.unwrap_or_default();
         let body = self.body.render(&values).map_err(|e| Problem::template(&self.body_field, &e))?;
         Ok(RenderedLater { method: method.unwrap_or(self.method), path, body, credentials: credentials(&values) })
+    }
+
+    /// Renders where the parent of the message is looked for. `None`: it has none.
+    pub fn render_parent(&self, data: &Data) -> Result<Option<Lookup>, Problem> {
+        let Some(parent) = self.thread.as_ref().and_then(|thread| thread.parent.as_ref()) else { return Ok(None) };
+        parent.find.render(&self.values(data)?).map(Some)
+    }
+
+    /// Renders where a message is looked for that an earlier attempt created. `number`: that of its parent. `None`: it is not looked for.
+    pub fn render_find(&self, data: &Data, number: &BTreeMap<String, String>) -> Result<Option<Lookup>, Problem> {
+        let Some(find) = self.thread.as_ref().and_then(|thread| thread.find.as_ref()) else { return Ok(None) };
+        find.render(&self.values(data)?.remembering(number, false)).map(Some)
+    }
+
+    /// Renders what differs in a request that creates a message at its parent. `number`: that of the parent.
+    pub fn render_create(&self, data: &Data, number: &BTreeMap<String, String>) -> Result<RenderedLater, Problem> {
+        let values = self.values(data)?.remembering(number, false);
+        let parent = self.thread.as_ref().and_then(|thread| thread.parent.as_ref());
+        let path = parent.map(|parent| parent.create(&values)).transpose()?.flatten();
+        let body = self.body.render(&values).map_err(|e| Problem::template(&self.body_field, &e))?;
+        Ok(RenderedLater { method: self.method, path, body, credentials: credentials(&values) })
     }
 
     /// Renders the key of the message that this transition continues. `None`: the delivery is a message of its own.

@@ -189,12 +189,14 @@ fn compile(
     };
     let auth = endpoint.auth.as_ref().map(|a| auth(a, endpoint, chosen, places, given)).transpose()?.flatten();
     let headers_from = endpoint.headers_from.as_ref();
+    let thread = thread(endpoint, chosen, &with_remembered, places)?;
     Ok(Sending {
         marking: marking(chosen.metadata, reads),
         needs_source,
         needs_commit: in_url
             || body.needs_commit(&parameters)
-            || headers.iter().any(|header| header.needs_commit(&parameters)),
+            || headers.iter().any(|header| header.needs_commit(&parameters))
+            || thread.as_ref().is_some_and(|thread| thread.needs_commit(&parameters)),
         destination,
         url_field,
         method: endpoint.method.unwrap_or(chosen.method),
@@ -205,7 +207,7 @@ fn compile(
         tls: tls(endpoint.tls.as_ref(), places, given)?,
         timeout: duration("spec.endpoint.timeout", endpoint.timeout.as_deref(), TIMEOUT)?,
         success: chosen.success(endpoint)?,
-        thread: thread(endpoint, chosen, &with_remembered, places)?,
+        thread,
         connect_timeout: duration("spec.endpoint.connectTimeout", endpoint.connect_timeout.as_deref(), CONNECT_TIMEOUT)?,
         body,
         parameters,

@@ -9,12 +9,14 @@ use std::time::Duration;
 use url::Url;
 
 use super::defaults::duration;
+use super::find::{Find, Parent};
 use super::given::Places;
 use super::template::Chosen;
 use crate::answer::{Lost, Remember};
 use crate::cel::CelError;
 use crate::config::problem::Problem;
 use crate::render::{Parameters, PathTemplate, RenderError, TextTemplate, Values};
+use relaybook_api::TransitionType;
 use relaybook_api::notification::{self as spec, Method};
 
 /// How long a message is continued.
@@ -46,6 +48,14 @@ pub struct Thread {
     pub max_age: Duration,
     /// Whether a transition that ends a rollout does not end the message.
     pub keep_open: bool,
+    /// The types after which a message is continued. `None`: those that do not end what it reports.
+    pub continued_after: Option<Vec<TransitionType>>,
+    /// What the message is a part of. `None`: it is not looked for.
+    pub parent: Option<Parent>,
+    /// How a message is found of which nothing is remembered. `None`: it is not looked for.
+    pub find: Option<Find>,
+    /// Whether the later request also follows the one that creates the message, in the same attempt.
+    pub follows: bool,
 }
 
 /// A part of the key, and its field for messages.
@@ -118,10 +128,25 @@ impl Thread {
         Ok((self.method.filter(|_| path.is_some()), path))
     }
 
+    /// Checks that there is something to report about. A message that is looked for is the one thing that the key names. So if the key requires a
+    /// commit and there is none, there is nothing that the request could be about.
+    pub(crate) fn check_key(&self, values: &Values) -> Result<(), Problem> {
+        let keys = self.keys.iter().filter(|_| self.find.is_some());
+        for Key { template, field } in keys {
+            template.render(values).map_err(|error| Problem::url(field, &error))?;
+        }
+        Ok(())
+    }
+
+    /// Whether there is nothing to send about a revision that contains no commit.
+    pub(crate) fn needs_commit(&self, parameters: &Parameters) -> bool {
+        self.find.is_some() && self.keys.iter().any(|key| key.template.needs_commit(parameters))
+    }
+
     /// Whether all values are known, so that a request can continue the message.
     #[must_use]
     pub fn is_complete(&self, values: &BTreeMap<String, String>) -> bool {
-        self.remember.names().all(|name| values.contains_key(name))
+        self.remember.is_complete(values)
     }
 }
 
@@ -182,6 +207,11 @@ pub(crate) fn thread(
     let lost = mine.and_then(|u| u.lost.as_ref()).or(default.and_then(|u| u.lost.as_ref()));
     let lost = lost.map(|source| Lost::compile(source)).transpose().map_err(|error| invalid(LOST, &error))?;
     let max_age = own.max_age.as_deref().or(theirs.max_age.as_deref());
+    let finding = chosen.metadata.and_then(|metadata| metadata.find.as_ref());
+    let seen = places.seen_at(chosen.at, parameters);
+    let parent = chosen.metadata.and_then(|metadata| metadata.parent.as_ref());
+    let parent = parent.map(|parent| Parent::compile(parent, &chosen.field, &seen)).transpose()?;
+    let found = finding.map(|finding| Find::compile(finding, &chosen.field, seen, parent.is_some()));
     Ok(Some(Thread {
         keys,
         remember,
@@ -190,6 +220,10 @@ pub(crate) fn thread(
         lost: lost.unwrap_or_default(),
         max_age: duration(MAX_AGE_FIELD, max_age, MAX_AGE)?,
         keep_open: own.keep_open.or(theirs.keep_open).unwrap_or(false),
+        continued_after: chosen.metadata.map(|metadata| metadata.continued_after.clone()).filter(|all| !all.is_empty()),
+        parent,
+        find: found.transpose()?,
+        follows: chosen.metadata.is_some_and(|metadata| metadata.follow),
     }))
 }
 
@@ -221,7 +255,7 @@ mod tests {
     use super::*;
     use crate::config::{Given, Sending, resolve};
     use crate::render::Data;
-    use relaybook_api::{Notification, TransitionType};
+    use relaybook_api::Notification;
 
     fn sending(thread: &Value) -> Result<Sending, String> {
         let spec = json!({

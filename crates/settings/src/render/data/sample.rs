@@ -18,6 +18,7 @@ use relaybook_api::{DeliverySpec, Pipeline, State, Status, Time, TransitionType,
 const OLD: &str = "main@sha1:9c1e1fd35d2e0b7a4a1bd2ae8e0a2b6a0f4f3e21";
 const NEW: &str = "main@sha1:5f3d2c1b0a9e8d7c6b5a4f3e2d1c0b9a8f7e6d5c";
 const SERIAL: i64 = 1_763_711_234_567;
+const THREAD: &str = "1f0a3c5b7d9e2468";
 
 /// The objects that a sample transition refers to.
 #[derive(Clone, Debug)]
@@ -97,7 +98,7 @@ impl SampleContext {
         let spec = self.delivery(type_);
         let (labels, annotations) = (Arc::new(self.labels.clone()), Arc::new(self.annotations.clone()));
         let data = Data::new("msg_5f3d2c1b0a9e8d7c", &spec, &labels, &annotations, &self.notification.1);
-        let data = data.with_context(&spec, &self.cluster);
+        let data = Data { thread: THREAD.to_owned(), ..data.with_context(&spec, &self.cluster) };
         data.with_links(self.page.as_ref(), &self.pipeline.namespace, &delivery::name(&spec))
     }
 

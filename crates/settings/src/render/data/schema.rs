@@ -59,7 +59,7 @@ pub(crate) static ROOT: DataSchema = Object(&[
     ("superseded", Leaf),
     ("test", Leaf),
     ("parameters", Map),
-    ("thread", Object(&[("open", Leaf)])),
+    ("thread", Object(&[("open", Leaf), ("id", Leaf)])),
     ("remembered", Map),
     ("notification", Object(&[("name", Leaf), ("namespace", Leaf)])),
     ("context", Leaf),

@@ -36,6 +36,8 @@ const SOURCE_BUDGET: usize = BUDGET / 16;
 pub struct Values {
     data: Value,
     parameters: Parameters,
+    /// The identity of the message.
+    id: String,
     /// What a thread adds to the data.
     thread: Value,
     /// For each parameter, the rendered value and whether it may change.
@@ -53,6 +55,7 @@ pub struct Values {
 impl Values {
     /// Prepares the data.
     pub fn new(data: &Data, parameters: &Parameters) -> Result<Self, RenderError> {
+        let (id, thread) = (data.thread.clone(), of_thread(&data.thread, false, &BTreeMap::new()));
         let mut data = serde_json::to_value(data).map_err(RenderError::Data)?;
         if let Some(fields) = data.as_object_mut() {
             fields.insert(PARAMETERS.to_owned(), Value::Object(serde_json::Map::new()));
@@ -60,21 +63,21 @@ impl Values {
         let rendered = vec![OnceCell::new(); parameters.len()];
         let (is_rendering_parameter, budget, changeable) = (Cell::new(false), Cell::new(BUDGET), Cell::new(0));
         let (parameters, whole) = (parameters.clone(), [const { OnceCell::new() }; 3]);
-        Ok(Self { data, parameters, thread: of_thread(None), rendered, whole, is_rendering_parameter, budget, changeable })
+        Ok(Self { data, parameters, id, thread, rendered, whole, is_rendering_parameter, budget, changeable })
     }
 
-    /// Returns the same values for a request that continues a message. `values`: those of the earlier answers.
+    /// Returns the same values with those of earlier answers. `is_open`: whether the request continues a message.
     #[must_use]
-    pub fn continuing(self, values: &BTreeMap<String, String>) -> Self {
-        Self { thread: of_thread(Some(values)), ..self }
+    pub fn remembering(self, values: &BTreeMap<String, String>, is_open: bool) -> Self {
+        Self { thread: of_thread(&self.id, is_open, values), ..self }
     }
 
     /// Prepares data that has no parameters, with another schema than that of [`Data`].
     pub(crate) fn of_source(data: Value) -> Self {
         let (is_rendering_parameter, budget, changeable) = (Cell::new(false), Cell::new(SOURCE_BUDGET), Cell::new(0));
         let (parameters, whole) = (Parameters::default(), [const { OnceCell::new() }; 3]);
-        let thread = of_thread(None);
-        Self { data, parameters, thread, rendered: Vec::new(), whole, is_rendering_parameter, budget, changeable }
+        let (id, thread) = (String::new(), of_thread("", false, &BTreeMap::new()));
+        Self { data, parameters, id, thread, rendered: Vec::new(), whole, is_rendering_parameter, budget, changeable }
     }
 
     /// Returns the value at a path from the root, for a template with this visibility. Returns `None` for a missing label or annotation,
@@ -167,10 +170,9 @@ fn may_change(path: &[String]) -> bool {
     }
 }
 
-/// What a thread adds to the data. `values`: those of the earlier answers, if the request continues a message.
-fn of_thread(values: Option<&BTreeMap<String, String>>) -> Value {
-    let none = BTreeMap::new();
-    json!({THREAD: {"open": values.is_some()}, REMEMBERED: values.unwrap_or(&none)})
+/// What a thread adds to the data. `id`: the identity of the message. `values`: those of the earlier answers.
+fn of_thread(id: &str, is_open: bool, values: &BTreeMap<String, String>) -> Value {
+    json!({THREAD: {"open": is_open, "id": id}, REMEMBERED: values})
 }
 
 fn below<'a>(value: Option<&'a Value>, path: &[String]) -> Option<&'a Value> {

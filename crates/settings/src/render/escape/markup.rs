@@ -80,7 +80,8 @@ fn markdown(c: char, around: &Around, to: &mut String) {
     let means = match c {
         '\\' | '`' | '*' | '_' | '~' | '|' | '[' | ']' | '<' | '>' | '$' => true,
         '&' => word_follows || around.next == Some('#'),
-        '#' | '-' | '+' | '=' | '.' | ')' => around.starts_line,
+        // GitLab executes a line such as `/close`.
+        '#' | '-' | '+' | '=' | '.' | ')' | '/' => around.starts_line,
         _ => false,
     };
     if means {

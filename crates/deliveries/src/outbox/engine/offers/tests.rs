@@ -273,7 +273,7 @@ async fn a_slow_direct_attempt_is_recorded_and_its_outcome_written_before_the_ne
 
     let (redirect, body, rotated) = (None, String::new(), false);
     let result = AttemptResult::Answered { status: 200, judged: None, retry_after: None, redirect, body, rotated };
-    let attempt = Attempt { started: now.wall, duration: DIRECT, result, learned: None };
+    let attempt = Attempt { started: now.wall, duration: DIRECT, result, step: None, learned: None };
     let attempt = Box::new(Ok(Attempted { attempt, thread: None }));
     let ended = Done::Attempted { turn, retry: notification.delivery.retry, attempt };
     let Task::Write(write) = only_task(leader.on(Input::Done(ended), now)) else {

@@ -55,7 +55,8 @@ pub(super) enum Job {
 impl Job {
     pub(super) fn of(task: Task, now: Now) -> Self {
         match task {
-            Task::Attempt { turn, record, notification, message, .. } => {
+            Task::Attempt { turn, record, notification, before, .. } => {
+                let message = before.message.filter(|_| before.is_open);
                 Self::Attempt { turn, record, retry: notification.delivery.retry, message, began: now }
             }
             Task::Write(write) => Self::Write(write),

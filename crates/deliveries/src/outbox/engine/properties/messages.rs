@@ -9,6 +9,7 @@ use proptest::prelude::*;
 
 use super::server::{Server, lane_of};
 use super::world::Checked;
+use crate::outbox::lane::thread::Before;
 use crate::outbox::record::Record;
 use relaybook_api::delivery::MessageThread;
 use relaybook_api::{Outcome, Time};
@@ -26,7 +27,11 @@ struct Message {
 
 /// All messages, by the ID that the receiver gave them.
 #[derive(Debug, Default)]
-pub(super) struct Messages(BTreeMap<i64, Message>);
+pub(super) struct Messages {
+    all: BTreeMap<i64, Message>,
+    /// For each delivery, the delivered one before it. The identity of an object at a receiver depends on it.
+    before: BTreeMap<i64, Option<i64>>,
+}
 
 impl Messages {
     /// Checks a request that starts now. Returns what it does, for statistics.
@@ -34,11 +39,17 @@ impl Messages {
         &mut self,
         server: &Server,
         record: &Record,
-        message: Option<&MessageThread>,
+        before: &Before,
     ) -> Result<Option<&'static str>, TestCaseError> {
         let (serial, lane) = (record.spec.serial, lane_of(&record.spec));
-        let Some(message) = message else { return created(server, record, lane).map(|()| None) };
-        let known = message.values["id"].parse().ok().and_then(|id: i64| self.0.get_mut(&id));
+        // A redelivery can be delivered between two attempts of a later delivery, and users can delete what was delivered.
+        let is_calm = server.deleted.is_empty() && server.objects.values().all(|object| object.status.redelivered.is_none());
+        if is_calm && !record.again {
+            let first = *self.before.entry(serial).or_insert(before.serial);
+            prop_assert_eq!(first, before.serial, "{} has another identity in its next attempt", serial);
+        }
+        let Some(message) = before.open() else { return created(server, record, lane).map(|()| None) };
+        let known = message.values["id"].parse().ok().and_then(|id: i64| self.all.get_mut(&id));
         let Some(known) = known else { return Err(TestCaseError::fail(format!("{serial} continues an unknown message"))) };
         prop_assert!(!record.again, "the redelivery of {serial} changes a message");
         prop_assert_eq!(known.lane, lane, "{} continues a message of another subject", serial);
@@ -58,10 +69,11 @@ impl Messages {
         if let Some(message) = message {
             return MessageThread { closed, ..message.clone() };
         }
-        let id = i64::try_from(self.0.len()).unwrap_or(i64::MAX);
-        self.0.insert(id, Message { lane, newest: serial });
+        let id = i64::try_from(self.all.len()).unwrap_or(i64::MAX);
+        self.all.insert(id, Message { lane, newest: serial });
         MessageThread {
             key: "k".to_owned(),
+            id: String::new(),
             origin: "o".to_owned(),
             expiration_time: Time::MAX,
             closed,

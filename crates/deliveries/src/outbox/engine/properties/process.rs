@@ -198,8 +198,8 @@ impl Process {
         let done = match job {
             Job::Attempt { turn, record, retry, began, .. } => {
                 let duration = now.boot.saturating_sub(began.boot);
-                let attempt = Attempt { started: began.wall, duration, result, learned: None };
-                let error = attempt.result.error();
+                let attempt = Attempt { started: began.wall, duration, result, step: None, learned: None };
+                let error = attempt.error();
                 self.parts.delivery_index.attempted(&record, began.wall, error.as_deref());
                 Done::Attempted { turn, retry, attempt: Box::new(Ok(Attempted { attempt, thread })) }
             }

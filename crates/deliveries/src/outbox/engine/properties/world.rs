@@ -181,9 +181,9 @@ impl<'a> World<'a> {
 
     fn begin(&mut self, n: usize, task: Task) -> Checked {
         match &task {
-            Task::Attempt { turn, record, message, .. } => {
+            Task::Attempt { turn, record, before, .. } => {
                 self.requested(n, &turn.lane, record)?;
-                let done = self.messages.requested(&self.server, record, message.as_deref())?;
+                let done = self.messages.requested(&self.server, record, before)?;
                 self.reached.extend(done);
             }
             Task::Write(write) => {

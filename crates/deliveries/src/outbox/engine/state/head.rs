@@ -15,6 +15,8 @@ pub(crate) struct About {
     pub(crate) is_unproven: bool,
     /// Whether another client may have created the delivery whose message it continues.
     pub(crate) is_message_doubtful: bool,
+    /// Whether its receiver shows the newest object as the current state, and a later delivery about the same subject was delivered.
+    pub(crate) is_outdated: bool,
     /// How many deliveries it replaces, if that number is not written yet.
     pub(crate) uncounted: Option<i64>,
     /// Whether the deliveries of other lanes, its pipeline and its notification allow it to be sent.
@@ -30,6 +32,8 @@ pub(crate) enum Decision {
     Count(i64),
     /// Park it, because it was recorded with an error.
     Refuse,
+    /// Supersede it. It would create an object that the receiver shows instead of that of a later delivery.
+    Outdated,
     /// Write why it cannot be sent at present. `until`: the retry settings that limit the wait.
     Wait { reason: Reason, message: String, until: Option<Retry> },
     /// Wait until something changes.
@@ -50,6 +54,7 @@ pub(crate) fn decide(head: &Record, about: About) -> Decision {
         _ if head.refusal().is_some() => Decision::Refuse,
         SendDecision::Wait { reason, message, until } => Decision::Wait { reason, message, until },
         SendDecision::Send(..) if about.is_message_doubtful => Decision::Compare,
+        SendDecision::Send(..) if about.is_outdated => Decision::Outdated,
         SendDecision::Send(notification, pipeline) => {
             about.uncounted.map_or(Decision::Send(notification, pipeline), Decision::Count)
         }
@@ -69,10 +74,18 @@ mod tests {
         let mut refused = record(1);
         Arc::make_mut(&mut refused.spec).error = Some("no such key".to_owned());
         let again = Record { again: true, ..refused.clone() };
-        for (sendable, expected) in [(send(), "Compare"), (wait(), "Wait"), (gone(), "Cancel")] {
-            let about = About { is_unproven: false, is_message_doubtful: true, uncounted: Some(2), sendable };
+        for (is_message_doubtful, sendable, expected) in [
+            (true, send(), "Compare"),
+            (true, wait(), "Wait"),
+            (true, gone(), "Cancel"),
+            (false, send(), "Outdated"),
+            (false, wait(), "Wait"),
+            (false, gone(), "Cancel"),
+        ] {
+            let asked = format!("{is_message_doubtful}, {sendable:?}");
+            let about = About { is_unproven: false, is_message_doubtful, is_outdated: true, uncounted: Some(2), sendable };
             let decision = format!("{:?}", decide(&record(1), about));
-            assert!(decision.starts_with(expected), "the message is doubtful: {decision}, not {expected}");
+            assert!(decision.starts_with(expected), "{asked}: {decision}, not {expected}");
         }
         // Each row: the head, whether it is unproven, the uncounted number, whether it can be sent, and the decision.
         for (head, is_unproven, uncounted, sendable, expected) in [
@@ -92,8 +105,8 @@ mod tests {
             (again, false, None, send(), "Send"),
         ] {
             let asked = format!("{is_unproven}, {uncounted:?}, {sendable:?}");
-            let decision =
-                format!("{:?}", decide(&head, About { is_unproven, is_message_doubtful: false, uncounted, sendable }));
+            let about = About { is_unproven, is_message_doubtful: false, is_outdated: false, uncounted, sendable };
+            let decision = format!("{:?}", decide(&head, about));
             assert!(decision.starts_with(expected), "{asked}: {decision}, not {expected}");
         }
     }

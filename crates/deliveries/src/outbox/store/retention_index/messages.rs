@@ -22,6 +22,21 @@ impl RetentionIndex {
         let row = rows.settled.get(place)?;
         Some((&row.id, row.message.as_ref()?))
     }
+
+    /// Returns the serial of the newest earlier delivery about the same that was delivered.
+    #[must_use]
+    pub fn delivered_before(&self, record: &Record) -> Option<i64> {
+        let about = about(record);
+        let mut earlier = self.lanes.get(&record.home())?.settled.range(..Place::from(&*record.spec)).rev();
+        earlier.find(|(_, row)| row.about == about && row.ends_earlier).map(|(place, _)| place.serial())
+    }
+
+    /// Returns whether no later delivery about the same was delivered.
+    #[must_use]
+    pub fn is_newest(&self, record: &Record) -> bool {
+        let rows = self.lanes.get(&record.home());
+        rows.is_none_or(|rows| rows.is_newest(about(record), Place::from(&*record.spec)))
+    }
 }
 
 impl Rows {
@@ -36,12 +51,16 @@ impl Rows {
 
     /// Begins a message, unless a later delivery about the same was delivered. Lists report deliveries in any order.
     pub(super) fn begin_message(&mut self, about: u64, place: Place) -> bool {
-        let mut later = self.settled.range((Bound::Excluded(place), Bound::Unbounded));
-        let is_newest = !later.any(|(_, row)| row.about == about && row.ends_earlier);
+        let is_newest = self.is_newest(about, place);
         if is_newest {
             self.open.insert(about, place);
         }
         is_newest
+    }
+
+    fn is_newest(&self, about: u64, place: Place) -> bool {
+        let mut later = self.settled.range((Bound::Excluded(place), Bound::Unbounded));
+        !later.any(|(_, row)| row.about == about && row.ends_earlier)
     }
 }
 

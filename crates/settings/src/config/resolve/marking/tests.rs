@@ -30,7 +30,7 @@ use Sign::{Begins, Ends, Is, Line, True};
 
 const TEST: Sign = Begins("TEST: ");
 
-const MARKS: [(Builtin, &[(&str, Sign)]); 34] = [
+const MARKS: [(Builtin, &[(&str, Sign)]); 40] = [
     (Builtin::Slack, &[("/text", Line(" TEST: ")), ("/blocks/0/text/text", Line(" TEST: "))]),
     (
         Builtin::Teams,
@@ -54,6 +54,9 @@ const MARKS: [(Builtin, &[(&str, Sign)]); 34] = [
     (Builtin::Matrix, &[("/body", Line(" TEST: "))]),
     (Builtin::Ntfy, &[("/title", TEST)]),
     (Builtin::GithubIssueComment, &[("/body", Line(" TEST: "))]),
+    (Builtin::GithubPullRequestComment, &[("/body", Line(" TEST: "))]),
+    (Builtin::GiteaPullRequestComment, &[("/body", Line(" TEST: "))]),
+    (Builtin::GitlabMergeRequestComment, &[("/body", Line(" TEST: "))]),
     (Builtin::GithubCommitStatus, &[("/context", Ends("/_test")), ("/state", Is("success")), ("/description", TEST)]),
     (Builtin::GiteaCommitStatus, &[("/context", Ends("/_test")), ("/state", Is("success")), ("/description", TEST)]),
     (Builtin::GitlabCommitStatus, &[("/name", Ends("/_test")), ("/state", Is("success")), ("/description", TEST)]),
@@ -78,6 +81,12 @@ const MARKS: [(Builtin, &[(&str, Sign)]); 34] = [
     (Builtin::IncidentIo, &[("/deduplication_key", Ends("/test")), ("/title", TEST)]),
     (Builtin::NewRelicEvent, &[("/0/test", Is("true")), ("/0/severity", Is("info")), ("/0/title", TEST)]),
     (Builtin::FluxEvent, &[("/metadata/test", Is("true")), ("/severity", Is("info")), ("/message", TEST)]),
+    (Builtin::GithubDeployment, &[("/environment", Is("relaybook-test")), ("/task", Ends(":test")), ("/description", TEST)]),
+    (
+        Builtin::GithubCheckRun,
+        &[("/name", Ends("/_test")), ("/conclusion", Is("success")), ("/external_id", Is("test")), ("/output/title", TEST)],
+    ),
+    (Builtin::GitlabDeployment, &[("/environment", Is("relaybook-test")), ("/status", Is("success"))]),
     (Builtin::GrafanaAnnotation, &[("/tags/0", Is("test")), ("/text", TEST)]),
     (
         Builtin::DatadogEvent,
@@ -199,7 +208,7 @@ fn each_request_of_a_test_has_the_mark_of_its_template() {
 }
 
 /// The commit statuses: the parameter with the name, where the body has it, and its maximum length. In Bitbucket the key must be unique.
-const STATUSES: [(Builtin, &str, &str, usize); 8] = [
+const STATUSES: [(Builtin, &str, &str, usize); 9] = [
     (Builtin::GithubCommitStatus, "context", "/context", 255),
     (Builtin::GiteaCommitStatus, "context", "/context", 255),
     (Builtin::GitlabCommitStatus, "name", "/name", 255),
@@ -208,6 +217,7 @@ const STATUSES: [(Builtin, &str, &str, usize); 8] = [
     (Builtin::BitbucketServerBuildStatus, "name", "/key", 40),
     (Builtin::BitbucketServerBuildStatus, "name", "/name", 255),
     (Builtin::AzureDevopsGitStatus, "name", "/context/name", 255),
+    (Builtin::GithubCheckRun, "name", "/name", 255),
 ];
 
 /// Returns the name of the status of a request.
