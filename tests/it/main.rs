@@ -19,6 +19,7 @@ mod chaos_script;
 
 mod answers;
 mod api_server;
+mod app_data;
 mod attempts;
 mod audit;
 mod builtins;

@@ -4,6 +4,7 @@
 //! `dispatched`.
 
 pub(super) mod dispatched;
+pub mod record;
 pub(super) mod seen;
 pub mod source;
 mod spec;
@@ -21,6 +22,7 @@ use super::values::configuration;
 use super::values::refs::{AppRef, ClusterAppRef};
 pub use super::values::status::Status;
 pub use dispatched::{Cursor, Dispatched, LastSent, NotReadyNotification, RunningTimer};
+pub use record::{Record, Recorded};
 pub use seen::{ClusterStatus, Dropped, Left};
 pub use source::{GeneratedFrom, GeneratedTarget, TargetSource};
 pub use spec::{Baseline, Environment, InboundHooks, Target};
@@ -92,23 +94,12 @@ pub struct PipelineSpec {
     /// What was there before the first observation of a target. If absent, `Present`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline: Option<Baseline>,
+    /// Labels, annotations and fields of the application objects that messages can contain. If absent, none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record: Option<Record>,
     /// The set that made the pipeline. It cannot be added later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pipeline_set: Option<MadeBy>,
-}
-
-impl PipelineSpec {
-    /// Whether the first observation of a target is reported.
-    #[must_use]
-    pub fn is_absent_before(&self) -> bool {
-        self.baseline == Some(Baseline::Absent)
-    }
-
-    /// Returns the layer namespace of a pipeline in the namespace `own`. `None`: there is no other namespace.
-    #[must_use]
-    pub fn other_layer_namespace(&self, own: &str) -> Option<&str> {
-        self.layer_namespace.as_deref().filter(|other| *other != own)
-    }
 }
 
 /// What the controllers know about a pipeline.
@@ -259,6 +250,9 @@ pub struct State {
     /// The promotion, if the subject is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promotion: Option<PromotionState>,
+    /// What `spec.record` of the pipeline lists of the application object. Set only in the newer state of a change of a target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recorded: Option<Box<Recorded>>,
 }
 
 impl State {

@@ -1,8 +1,10 @@
 //! What is known about objects on clusters: the values that caches return and pipelines are computed from.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Instant;
 
+use relaybook_api::pipeline::Record;
 use relaybook_api::values::refs::ClusterAppRef;
 
 use crate::observe::Observation;
@@ -44,7 +46,7 @@ impl Follower {
     }
 }
 
-/// An application object, and the path at which its revision is read.
+/// An application object, and what is read of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Application {
     /// The object. Its `cluster_ref` includes a namespace, so the reference does not depend on the namespace of the pipeline.
@@ -53,6 +55,8 @@ pub struct Application {
     pub revision_path: Option<String>,
     /// Path of the name of the cluster that the object is about, if it was found by a selection with such a path.
     pub cluster_path: Option<String>,
+    /// What is recorded of it with a change.
+    pub record: Option<Arc<Record>>,
 }
 
 impl Application {

@@ -292,10 +292,13 @@ impl AttemptResult {
             Self::Answered { status, judged: Some(Judged::Unreadable(why)), .. } => {
                 Some(format!("{}, but endpoint.success cannot be evaluated: {why}", line(*status)))
             }
-            Self::Answered { status, judged: Some(Judged::NoPullRequest), .. } => {
-                Some(format!("{}: no open or merged pull request has the commit, so there is nothing to comment on", line(*status)))
+            Self::Answered { status, judged: Some(Judged::NoPullRequest), .. } => Some(format!(
+                "{}: no open or merged pull request has the commit, so there is nothing to comment on",
+                line(*status)
+            )),
+            Self::Answered { status, judged: Some(Judged::Useless(why)), .. } => {
+                Some(format!("{}, but {why}", line(*status)))
             }
-            Self::Answered { status, judged: Some(Judged::Useless(why)), .. } => Some(format!("{}, but {why}", line(*status))),
             Self::Answered { status, judged: Some(Judged::As(counts)), .. } => {
                 (!is_success(*counts)).then(|| format!("{}, which counts as {}", line(*status), line(*counts)))
             }

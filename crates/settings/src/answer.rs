@@ -249,7 +249,9 @@ impl Find {
             matches!(expression.evaluate(|field| Ok(Some(of(field)))), Ok(CelValue::Bool(true)))
         };
         let items = match &self.newest {
-            Some(newest) => items.iter().filter(|item| is(newest, item)).max_by_key(number).map_or(&[][..], std::slice::from_ref),
+            Some(newest) => {
+                items.iter().filter(|item| is(newest, item)).max_by_key(number).map_or(&[][..], std::slice::from_ref)
+            }
             None => items,
         };
         let ours = self.ours.iter().find_map(|ours| items.iter().filter(|item| is(ours, item)).min_by_key(number));

@@ -3,11 +3,25 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::TargetSource;
+use super::{PipelineSpec, TargetSource};
 use crate::SecretRef;
 use crate::notification::NotificationLayer;
 use crate::promotion::PromotionPolicy;
 use crate::values::refs::{ClusterRef, PartialAppRef};
+
+impl PipelineSpec {
+    /// Whether the first observation of a target is reported.
+    #[must_use]
+    pub fn is_absent_before(&self) -> bool {
+        self.baseline == Some(Baseline::Absent)
+    }
+
+    /// Returns the layer namespace of a pipeline in the namespace `own`. `None`: there is no other namespace.
+    #[must_use]
+    pub fn other_layer_namespace(&self, own: &str) -> Option<&str> {
+        self.layer_namespace.as_deref().filter(|other| *other != own)
+    }
+}
 
 /// What was there before the first observation of a target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

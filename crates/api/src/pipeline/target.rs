@@ -1,9 +1,10 @@
 //! The targets of a pipeline with all their fields, their display names and their names in the change log. Pure.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::source::{GeneratedFrom, TargetOrigin, TargetSource};
-use super::{EnvironmentStatus, PipelineSpec, PipelineStatus, TargetStatus};
+use super::{EnvironmentStatus, PipelineSpec, PipelineStatus, Record, TargetStatus};
 use crate::delivery::{AppObject, Subject, SubjectKind, SubjectTarget};
 use crate::values::refs::{AppRef, ClusterRef};
 use crate::{LogSubject, Pipeline};
@@ -46,6 +47,8 @@ pub struct TargetInfo {
     pub entry: Entry,
     /// For a generated target: path of the name of the cluster, with which its object is watched.
     pub cluster_path: Option<String>,
+    /// What changes contain of the application object.
+    pub record: Option<Arc<Record>>,
     /// Display name: `ENVIRONMENT/CLUSTER/NAMESPACE`, with `/APP` if the target names another application.
     pub name: String,
 }
@@ -140,7 +143,7 @@ pub fn targets_of(pipeline: &Pipeline, cluster: &str) -> Vec<TargetInfo> {
 
 /// Returns the targets that one environment of the spec lists.
 fn listed(spec: &PipelineSpec, environment_index: usize, cluster: &str) -> Vec<TargetInfo> {
-    let environment = &spec.environments[environment_index];
+    let (environment, record) = (&spec.environments[environment_index], spec.recorded());
     let info = |(index, target): (usize, &super::Target)| {
         let app = spec.app_ref.overlaid(target.app_ref.as_ref());
         let cluster = target.cluster_ref.as_ref().map_or_else(|| cluster.to_owned(), ClusterRef::full_name);
@@ -160,6 +163,7 @@ fn listed(spec: &PipelineSpec, environment_index: usize, cluster: &str) -> Vec<T
             environment_index,
             entry: Entry::Listed(index),
             cluster_path: None,
+            record: record.clone(),
             name,
         }
     };
@@ -173,10 +177,11 @@ fn generated(spec: &PipelineSpec, status: &PipelineStatus, environment_index: us
         return Vec::new();
     }
     let Some(known) = status.environments.iter().find(|known| known.name == environment.name) else { return Vec::new() };
-    let entries = Entries::new(&environment.targets_from, known);
+    let (entries, record) = (Entries::new(&environment.targets_from, known), spec.recorded());
     let info = |target: &TargetStatus| {
         let from = entries.find(target.generated.as_ref()?.from)?;
-        recorded(target, &environment.name, environment_index, (from, &environment.targets_from[from]), known)
+        let info = recorded(target, &environment.name, environment_index, (from, &environment.targets_from[from]), known)?;
+        Some(TargetInfo { record: record.clone(), ..info })
     };
     known.targets.iter().filter_map(info).collect()
 }
@@ -210,6 +215,7 @@ fn recorded(
         environment_index,
         entry: Entry::Generated(from),
         cluster_path: entry.objects.as_ref().and_then(|objects| objects.cluster.clone()),
+        record: None,
         name: generated.name.clone(),
     })
 }

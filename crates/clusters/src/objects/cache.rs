@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use relaybook_api::ObjectName;
+use relaybook_api::pipeline::Record;
 use relaybook_api::values::kind::ObjectKind;
 use relaybook_api::values::refs::{ClusterAppRef, ClusterRef};
 use relaybook_core::observe::{Family, Observation, Relation, Traits};
@@ -26,6 +27,8 @@ pub(crate) struct CacheKey {
     pub revision_path: Option<String>,
     /// Path of the cluster that an object is about. `None`: only selections without such a path use the cache.
     pub cluster_path: Option<String>,
+    /// What is recorded of the objects with changes.
+    pub record: Option<Arc<Record>>,
     /// The kind.
     pub kind: ObjectKind,
     /// The namespace. `None`: all.
@@ -234,7 +237,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Adds an observation if it differs from the last one in more than reason and message.
+    /// Adds an observation if it differs from the last one in more than reason, message and what is recorded.
     pub fn push(&mut self, seq: u64, obs: &Arc<Observation>) {
         if self.observations.back().is_some_and(|(_, last)| equal_ignoring_text(last, obs)) {
             return;
@@ -257,7 +260,7 @@ pub(crate) fn not_synced() -> Phase {
     Phase::Unknown(Reason::CacheNotSynced, "the objects are being listed".to_owned())
 }
 
-/// Whether two observations are equal apart from reason and message.
+/// Whether two observations are equal apart from reason, message and what is recorded.
 fn equal_ignoring_text(a: &Observation, b: &Observation) -> bool {
     a.without_text() == b.without_text()
 }
@@ -274,7 +277,8 @@ pub(crate) fn object_of(key: &CacheKey, ObjectName { namespace, name }: &ObjectN
         name: name.clone(),
         cluster_ref: key.cluster.clone(),
     };
-    Application { object, revision_path: key.revision_path.clone(), cluster_path: key.cluster_path.clone() }
+    let (revision_path, cluster_path) = (key.revision_path.clone(), key.cluster_path.clone());
+    Application { object, revision_path, cluster_path, record: key.record.clone() }
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use crate::error::ObserveError;
 use crate::remote::Link;
 use relaybook_api::ObjectName;
 use relaybook_api::values::refs::ClusterRef;
-use relaybook_core::observe::{EventOrigin, ReadObject, RevisionPath, Traits, see};
+use relaybook_core::observe::{EventOrigin, ReadObject, Recorder, RevisionPath, Traits, see};
 use relaybook_core::reading::{Follower, Reason, readable};
 use relaybook_telemetry::metrics::Watch;
 
@@ -92,6 +92,8 @@ pub(crate) struct KindWatcher {
     cluster: String,
     /// Path of the revision (`None`: the default of the kind), and path of the cluster that an object is about.
     paths: (Option<RevisionPath>, Option<RevisionPath>),
+    /// What is recorded of an object.
+    recorder: Option<Recorder>,
     /// Whether objects can be selected by their traits.
     keeps_traits: bool,
     /// The connection to the cluster. `None` before the start.
@@ -105,11 +107,12 @@ pub(crate) struct KindWatcher {
 impl KindWatcher {
     pub fn new(shared: Arc<Shared>, id: CacheId, nudge: Option<Arc<Notify>>) -> Self {
         let cluster = id.key.cluster.as_ref().map_or_else(|| shared.options.cluster_name.clone(), ClusterRef::full_name);
-        // An invalid path is rejected when the spec is planned.
+        // An invalid path or record is rejected when the spec is planned.
         let path_of = |path: &Option<String>| path.as_deref().and_then(|path| RevisionPath::parse(path).ok());
         let paths = (path_of(&id.key.revision_path), path_of(&id.key.cluster_path));
+        let recorder = id.key.record.as_deref().and_then(|record| Recorder::parse(record).ok());
         let keeps_traits = shared.store().keeps_traits(&id);
-        Self { shared, id, cluster, paths, keeps_traits, link: None, nudge, most: MAX_OBJECTS }
+        Self { shared, id, cluster, paths, recorder, keeps_traits, link: None, nudge, most: MAX_OBJECTS }
     }
 
     /// Watches the kind until dropped, over the current connection to the cluster.
@@ -351,7 +354,7 @@ impl KindWatcher {
         object.types = Some(TypeMeta { api_version: key.kind.api_version().to_owned(), kind: key.kind.kind().to_owned() });
         let traits = || Traits::of(&object, self.paths.1.as_ref(), &mut self.shared.labels());
         let traits = self.keeps_traits.then(traits);
-        Some((see(Some(&object), self.paths.0.as_ref()), traits))
+        Some((see(Some(&object), self.paths.0.as_ref(), self.recorder.as_ref()), traits))
     }
 
     /// Requests a probe of the cluster.
@@ -449,7 +452,7 @@ mod tests {
             namespace: "apps".into(),
             cluster_ref: None,
         };
-        Application { object, revision_path: None, cluster_path: None }
+        Application { object, ..Application::default() }
     }
 
     /// Returns a watcher whose cache one pipeline needs for the objects `web` and `gone`.

@@ -40,6 +40,7 @@ fn kind_of(object: &Application) -> Option<CacheKey> {
         cluster: app.cluster_ref.clone(),
         revision_path: object.revision_path.clone(),
         cluster_path: object.cluster_path.clone(),
+        record: object.record.clone(),
         kind: app.object_kind().ok()?,
         namespace: None,
     })
@@ -77,7 +78,7 @@ mod tests {
             namespace: namespace.into(),
             cluster_ref,
         };
-        Application { object, revision_path: None, cluster_path: None }
+        Application { object, ..Application::default() }
     }
 
     /// Returns a store with the objects of `there`, each in the cache of its kind. A pipeline needs the objects of `wanted`.

@@ -391,6 +391,7 @@ impl Store {
 mod tests {
     use super::*;
     use crate::objects::cache::RING;
+    use relaybook_api::pipeline::{Record, Recorded};
     use relaybook_api::values::refs::ClusterAppRef;
     use relaybook_core::observe::{EventOrigin, Observation, ReadObject};
 
@@ -406,7 +407,7 @@ mod tests {
             namespace: namespace.into(),
             cluster_ref: None,
         };
-        Application { object, revision_path: None, cluster_path: None }
+        Application { object, ..Application::default() }
     }
 
     fn runs(revision: &str, message: &str) -> Observation {
@@ -464,6 +465,43 @@ mod tests {
         assert_eq!(some.need("p", &refs).started.len(), 2);
         let Now::Unknown { reason, message } = some.store.read(&refs[1], 0).now else { panic!("b is not watched") };
         assert_eq!((reason, message.contains("namespace b")), (Reason::NamespaceNotWatched, true));
+    }
+
+    #[test]
+    fn what_is_recorded_belongs_to_the_observation_of_a_state_and_is_kept_for_a_removal() {
+        let named = |channel: &str| {
+            let annotations = [("channel".to_owned(), channel.to_owned())].into();
+            Some(Arc::new(Recorded { annotations, ..Recorded::default() }))
+        };
+        let said = |revision: &str, channel: &str| Observation { recorded: named(channel), ..runs(revision, "") };
+        let mut bench = Bench::new(Scope::All);
+        let id = bench.synced(Some(said("v1", "#red")));
+        for (revision, channel) in [("v2", "#red"), ("v2", "#blue"), ("v3", "#blue")] {
+            bench.record(&id, "a", said(revision, channel));
+        }
+        let read = |bench: &Bench| bench.store.read(&app("K", "ns", "a"), 0);
+        let past: Vec<_> = read(&bench).observations.into_iter().map(|(_, obs)| (obs.revision, obs.recorded)).collect();
+        let want = [("v1", "#red"), ("v2", "#red"), ("v3", "#blue")];
+        assert_eq!(past, want.map(|(revision, channel)| (revision.to_owned(), named(channel))));
+        let before = past.len();
+        bench.record(&id, "a", said("v3", "#green"));
+        assert_eq!(read(&bench).observations.len(), before, "another value is no other state");
+        bench.record(&id, "a", observe(None, None));
+        let Now::Known(gone) = read(&bench).now else { panic!("it is gone") };
+        assert_eq!((gone.status, gone.recorded), (Status::NotFound, named("#green")), "the last value");
+    }
+
+    #[test]
+    fn pipelines_that_record_other_names_have_other_caches() {
+        let record = |name: &str| Some(Arc::new(Record { labels: vec![name.to_owned()], ..Record::default() }));
+        let recording = |name: &str| Application { record: record(name), ..app("K", "ns", "a") };
+        let mut bench = Bench::new(Scope::All);
+        assert_eq!(bench.need("p", &[app("K", "ns", "a")]).started.len(), 1);
+        assert_eq!(bench.need("q", &[recording("team")]).started.len(), 1);
+        assert_eq!(bench.need("r", &[recording("team")]).started.len(), 0);
+        let started = bench.need("q", &[recording("tier")]).started.remove(0).0;
+        bench.record(&started, "a", runs("v1", ""));
+        assert_eq!(bench.store.listed(&started, &HashSet::from([ObjectName::new("ns", "a")]), false), [pipeline("q")]);
     }
 
     #[test]

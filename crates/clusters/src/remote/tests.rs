@@ -17,7 +17,7 @@ fn cluster(name: &str) -> ClusterRef {
 
 fn app(cluster_ref: Option<ClusterRef>) -> Application {
     let object = ClusterAppRef { api_version: "v1".into(), kind: "K".into(), cluster_ref, ..ClusterAppRef::default() };
-    Application { object, revision_path: None, cluster_path: None }
+    Application { object, ..Application::default() }
 }
 
 /// Returns the task of cluster `eu`. One of three pipelines needs two objects of it.

@@ -67,7 +67,7 @@ mod tests {
 
     /// The observation of a deployment whose label is not confirmed.
     fn unconfirmed(object: &DynamicObject) -> Observation {
-        see(Some(object), None).observation
+        see(Some(object), None, None).observation
     }
 
     /// The observation of a deployment whose label is confirmed.
@@ -162,7 +162,7 @@ mod tests {
             assert_eq!(believe(Some(&known), &obs, "r", false).status, want, "{name}");
             assert_eq!(believe(Some(&known), &obs, "other", false).status, Status::InProgress, "{name}: by other rules");
         }
-        let Some(Relation::Parent(parent)) = see(Some(&ready("c2", "s-2")), None).relation else { panic!("a parent") };
+        let Some(Relation::Parent(parent)) = see(Some(&ready("c2", "s-2")), None, None).relation else { panic!("a parent") };
         assert_eq!(parent.confirmed(), None, "the object alone does not confirm it");
     }
 }

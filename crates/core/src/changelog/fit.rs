@@ -1,5 +1,5 @@
-//! Limits the size of a status. First messages are cut, then changes are merged. Changes are dropped only if that is not enough, and
-//! the status records it.
+//! Limits the size of a status. First messages are cut, then recorded values are left out, then changes are merged. Changes are dropped
+//! only if that is not enough, and the status records it.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
@@ -25,6 +25,8 @@ pub const MAX_MESSAGE: usize = 1024;
 /// The lengths to which messages are cut, step by step, while the status is too large. The last one is still long enough to
 /// distinguish failures.
 const STEPS: [usize; 5] = [MAX_MESSAGE, 512, 256, 128, 64];
+/// The sizes to which recorded values are reduced, step by step, while the status is still too large.
+const RECORDED: [usize; 3] = [512, 256, 0];
 /// Maximum size of `status.dropped`, in bytes.
 const MARK: usize = 80;
 /// Whether `shown` is `full`, or one of the shortened forms of `full` that [`fit`] produces.
@@ -33,10 +35,10 @@ pub fn is_cut_of(shown: &str, full: &str) -> bool {
     shown == full || STEPS.iter().any(|max| cut(full, *max) == shown)
 }
 
-/// Reduces a status to at most `limit` bytes of JSON. It cuts all messages shorter and shorter. Then it merges two changes of a subject at
-/// a time, oldest first. If that is not enough, it drops changes. First it drops those of subjects that the pipeline no longer has
-/// (`is_gone`), then others, then those whose timers run, last those of promotions. A request that is lost would not be carried out. Within
-/// a group, it drops the oldest first. `status.dropped` counts them.
+/// Reduces a status to at most `limit` bytes of JSON. It cuts all messages shorter and shorter, and then leaves out recorded values. Then it
+/// merges two changes of a subject at a time, oldest first. If that is not enough, it drops changes. First it drops those of subjects that
+/// the pipeline no longer has (`is_gone`), then others, then those whose timers run, last those of promotions. A request that is lost would
+/// not be carried out. Within a group, it drops the oldest first. `status.dropped` counts them.
 ///
 /// Returns the size. It is above `limit` only if the rest of the status leaves less than [`LEAST_LOG`] for the log. Then the log has
 /// at most [`LEAST_LOG`].
@@ -47,6 +49,14 @@ pub fn fit(status: &mut PipelineStatus, limit: usize, is_gone: impl Fn(&str) -> 
             return bytes;
         }
         cut_messages(status, max);
+        bytes = size(status);
+    }
+    for max in RECORDED {
+        if bytes <= limit {
+            return bytes;
+        }
+        let changes = status.log.iter_mut().flat_map(|log| log.changes.iter_mut());
+        changes.filter_map(|change| change.to.recorded.as_deref_mut()).for_each(|recorded| recorded.shorten(max));
         bytes = size(status);
     }
     let Some(log) = status.log.as_mut() else { return bytes };
@@ -148,7 +158,7 @@ mod tests {
 
     use super::*;
     use crate::changelog::{append, compact, open};
-    use relaybook_api::pipeline::{Cursor, Dropped, EnvironmentStatus, RunningTimer, TargetStatus};
+    use relaybook_api::pipeline::{Cursor, Dropped, EnvironmentStatus, Recorded, RunningTimer, TargetStatus};
     use relaybook_api::promotion::{Phase, PromotionState};
     use relaybook_api::values::refs::ClusterAppRef;
     use relaybook_api::{LogSubject, State, Status, Time, TransitionType};
@@ -213,6 +223,38 @@ mod tests {
         assert_eq!(subjects(&status).len(), 256);
         let log = status.log.as_ref().unwrap();
         assert!(log.changes.iter().all(|c| !c.coalesced && c.to.status == Status::Failed && !c.to.message.is_empty()));
+    }
+
+    #[test]
+    fn recorded_values_are_left_out_before_changes_are_merged() {
+        let recorded = || {
+            let annotations = ["a", "b", "c"].map(|name| (name.to_owned(), "#".repeat(256))).into();
+            let labels = [("team".to_owned(), "red".to_owned())].into();
+            Recorded { labels, annotations, ..Recorded::default() }
+        };
+        let with = |targets| {
+            let mut status = failing(targets, 2);
+            for change in status.log.iter_mut().flat_map(|log| &mut log.changes) {
+                change.to.recorded = Some(Box::new(recorded()));
+            }
+            status
+        };
+        let mut small = with(80);
+        fit(&mut small, MAX_STATUS, |_| false);
+        let of = |status: &PipelineStatus| {
+            let log = status.log.clone().unwrap();
+            log.changes.into_iter().map(|change| *change.to.recorded.unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&small), vec![recorded(); 160], "messages are cut first");
+        let mut large = with(256);
+        let bytes = fit(&mut large, MAX_STATUS, |_| false);
+        assert!(bytes <= MAX_STATUS, "{bytes}");
+        assert_eq!(bytes, serde_json::to_vec(&large).unwrap().len());
+        let left = of(&large);
+        assert!(left.iter().all(|left| left.cut && left.labels == recorded().labels), "and that is visible");
+        let again = large.clone();
+        fit(&mut large, MAX_STATUS, |_| false);
+        assert_eq!(large, again, "fitting twice is fitting once");
     }
 
     #[test]

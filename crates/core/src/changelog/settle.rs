@@ -2,8 +2,8 @@
 //!
 //! Controllers write far more often than something changes. Flux goes through `Ready=Unknown` at every interval, a failing
 //! `HelmRelease` alternates between `UpgradeFailed` and `RollbackSucceeded`, and messages contain durations. So a change is a
-//! difference from the last settled state in status, revision, configuration or drift. A difference only in reason or message is not a
-//! change.
+//! difference from the last settled state in status, revision, configuration or drift. A difference only in reason, message or what is
+//! recorded is not a change.
 
 use relaybook_text::cut;
 
@@ -27,7 +27,7 @@ pub enum Verdict {
     Changed {
         /// The state before, without reason and message.
         from: State,
-        /// The state after, with reason and message.
+        /// The state after, with reason, message and what is recorded.
         to: State,
         /// The state with which later observations are compared.
         settled: Settled,
@@ -61,7 +61,9 @@ pub fn settle(settled: Option<&Settled>, obs: &Observation, reader: &str, since:
         return learned(old, obs).map_or_else(|| noted(old, obs), Verdict::Baseline);
     };
     let (reason, message) = words(obs, moved);
-    Verdict::Changed { from: state(old, "", ""), to: state(&new, reason, cut(message, MAX_MESSAGE).as_ref()), settled: new }
+    let recorded = obs.recorded.as_deref().cloned().map(Box::new);
+    let to = State { recorded, ..state(&new, reason, cut(message, MAX_MESSAGE).as_ref()) };
+    Verdict::Changed { from: state(old, "", ""), to, settled: new }
 }
 
 /// Returns the verdict on an observation that is no change. The errors of an object that is not `Current` are remembered.
@@ -207,12 +209,16 @@ pub(super) fn state(settled: &Settled, reason: &str, message: &str) -> State {
         reason: reason.to_owned(),
         message: message.to_owned(),
         promotion: None,
+        recorded: None,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use relaybook_api::pipeline::Recorded;
 
     fn obs(status: Status, revision: &str, attempted: &str) -> Observation {
         Observation {
@@ -435,6 +441,26 @@ mod tests {
             let scaled = Observation { message: message.to_owned(), ..obs(Current, "v1", "v1") };
             assert_eq!(settle(Some(&ran), &scaled, "r", 0), Verdict::Ignored, "the number of replicas does not count");
         }
+    }
+
+    #[test]
+    fn a_change_has_the_recorded_values_of_its_observation_and_a_new_value_is_no_change() {
+        let recorded = |value: &str| {
+            let labels = [("team".to_owned(), value.to_owned())].into();
+            Recorded { labels, ..Recorded::default() }
+        };
+        let said = |revision: &str, value: &str| Observation {
+            recorded: Some(Arc::new(recorded(value))),
+            ..obs(Status::Current, revision, revision)
+        };
+        let before = old(Status::Current, "v1", Some("v1"), false);
+        for value in ["red", "blue", ""] {
+            assert_eq!(settle(Some(&before), &said("v1", value), "r", 0), Verdict::Ignored, "{value}");
+        }
+        let Verdict::Changed { from, to, .. } = settle(Some(&before), &said("v2", "red"), "r", 0) else {
+            panic!("it moved")
+        };
+        assert_eq!((from.recorded, to.recorded), (None, Some(Box::new(recorded("red")))));
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! Two things depend on what was observed before, which only the caller knows. An error can be about an earlier revision ([`Errors`]). A
 //! label can belong to something that is not staged ([`IfStaged`]).
 //!
-//! `traits`: labels and owners, by which objects are selected.
+//! `traits`: labels and owners, by which objects are selected. `record`: labels, annotations and fields that a pipeline records with changes.
 //!
 //! `kstatus` contains the rules for every kind, `kinds` those of each kind. `revision`: the format of revisions. `path`: the revision path.
 //! `view`: safe access to the JSON.
@@ -18,6 +18,7 @@ mod errors;
 mod kinds;
 mod kstatus;
 mod path;
+mod record;
 mod revision;
 mod traits;
 mod view;
@@ -34,7 +35,9 @@ pub use errors::Errors;
 pub use kinds::parts_of;
 use kinds::{Reading, Rules, status_path};
 pub use path::{RevisionPath, RevisionPathError};
+pub use record::{RecordError, Recorder};
 use relaybook_api::Status;
+use relaybook_api::pipeline::Recorded;
 use relaybook_api::values::revision::cut as cut_revision;
 pub use traits::{FleetTraits, Labels, Traits};
 use view::View;
@@ -79,6 +82,8 @@ pub struct Observation {
     pub errors: Errors,
     /// What it reports if its label belongs to what is staged. `None`: it has no such label, or it is known whether the label does.
     pub if_staged: Option<Arc<IfStaged>>,
+    /// What the pipeline records of it with a change. It never is a change.
+    pub recorded: Option<Arc<Recorded>>,
 }
 
 /// What an object reports if its label belongs to what is staged.
@@ -97,14 +102,14 @@ impl Observation {
         kstatus::is_unobserved(self.status, &self.reason)
     }
 
-    /// The same observation without reason and message.
+    /// The same observation without what is never a change: reason, message, and what is recorded.
     #[must_use]
     pub fn without_text(&self) -> Self {
         let if_staged = self.if_staged.as_ref().map(|known| {
             let said = Arc::new(known.said.without_text());
             Arc::new(IfStaged { id: known.id.clone(), said })
         });
-        Self { reason: String::new(), message: String::new(), if_staged, ..self.clone() }
+        Self { reason: String::new(), message: String::new(), if_staged, recorded: None, ..self.clone() }
     }
 }
 
@@ -121,19 +126,19 @@ impl ReadObject {
     /// Returns the result for an object that does not exist.
     #[must_use]
     pub fn nothing() -> Self {
-        see(None, None)
+        see(None, None, None)
     }
 }
 
 /// Reads an application object alone. `None`: it does not exist. With a path, the revision is the value at that path.
 #[must_use]
 pub fn observe(object: Option<&DynamicObject>, revision_path: Option<&RevisionPath>) -> Observation {
-    see(object, revision_path).observation
+    see(object, revision_path, None).observation
 }
 
-/// Reads an application object, also with what it contributes if it is read together with others.
+/// Reads an application object, also with what it contributes if it is read together with others, and with what `recorder` reads of it.
 #[must_use]
-pub fn see(object: Option<&DynamicObject>, revision_path: Option<&RevisionPath>) -> ReadObject {
+pub fn see(object: Option<&DynamicObject>, revision_path: Option<&RevisionPath>, recorder: Option<&Recorder>) -> ReadObject {
     let Some(object) = object else {
         let observation = Observation {
             status: Status::NotFound,
@@ -162,6 +167,7 @@ pub fn see(object: Option<&DynamicObject>, revision_path: Option<&RevisionPath>)
         suspended: reading.suspended,
         errors: reading.errors,
         if_staged: None,
+        recorded: recorder.and_then(|recorder| recorder.read(object)),
     };
     match reading.relation {
         Some(Relation::Parent(parent)) => {

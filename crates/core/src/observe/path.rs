@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use serde_json_path::{JsonPath, ParseError};
 
 use super::kinds::status_path;
-pub(super) use place::Step;
+pub(super) use place::{Step, is_credential_name};
 use relaybook_api::values::kind::ObjectKind;
 
 /// Maximum length of a path in bytes, as in the schema.
@@ -104,6 +104,12 @@ impl RevisionPath {
     #[must_use]
     pub fn is_public(&self) -> bool {
         self.is_public
+    }
+
+    /// Whether a pipeline in another namespace can record the value with a change.
+    #[must_use]
+    pub fn is_public_to_record(&self) -> bool {
+        place::is_public_to_record(&self.steps)
     }
 
     /// Returns the steps below the status, if the path leads to a field of the status that contains what runs. Any other path leads to what is

@@ -257,12 +257,12 @@ proptest! {
     ) {
         let mut parent = object(kind, &spec, &status);
         parent.metadata.labels = Some([("fleet.cattle.io/commit".to_owned(), label.to_owned())].into());
-        let Some(relation) = see(Some(&parent), None).relation else {
+        let Some(relation) = see(Some(&parent), None, None).relation else {
             prop_assert!(kind == BUNDLE_DEPLOYMENT && label.is_empty());
             return Ok(());
         };
         let Relation::Parent(mut parent) = relation else { panic!("a part") };
-        let read: Vec<Option<ReadObject>> = bundles.iter().map(|bundle| bundle.as_ref().map(|b| see(Some(b), None))).collect();
+        let read: Vec<Option<ReadObject>> = bundles.iter().map(|bundle| bundle.as_ref().map(|b| see(Some(b), None, None))).collect();
         let member = |read: &'_ Option<ReadObject>| {
             read.as_ref().and_then(|seen| Some((seen.observation.clone(), seen.relation.as_ref()?.as_part()?.clone())))
         };

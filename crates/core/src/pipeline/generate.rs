@@ -373,6 +373,7 @@ impl Here<'_> {
             environment_index: self.index,
             entry: Entry::Generated(found.planned.from),
             cluster_path: one.object.cluster_path.clone(),
+            record: one.object.record.clone(),
             name,
         }
     }

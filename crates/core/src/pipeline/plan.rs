@@ -1,5 +1,7 @@
 //! Pure: validates the spec of a pipeline, and lists the objects that must be observed for it.
 
+mod record;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +15,7 @@ use crate::reading::readable;
 use crate::reading::selection::{FleetClusters, Selection, Source};
 use relaybook_api::pipeline::source::{FLEET_VERSION, FleetObjects, FleetTargets, LabelRequirements, ObjectTargets};
 use relaybook_api::pipeline::target::{TargetInfo, targets};
-use relaybook_api::pipeline::{MAX_TARGETS, TargetSource};
+use relaybook_api::pipeline::{MAX_TARGETS, Record, TargetSource};
 use relaybook_api::values::kind::ObjectKind;
 use relaybook_api::values::refs::{ClusterKind, ClusterRef};
 use relaybook_api::{PipelineSpec, duration};
@@ -22,6 +24,8 @@ use relaybook_api::{PipelineSpec, duration};
 pub const ALL_NAMESPACES: &str = "*";
 /// Reason of `Ready=False` if two targets have the same name.
 pub const DUPLICATE_TARGET: &str = "DuplicateTarget";
+/// Reason of `Ready=False` if a name in `spec.record` is invalid, or is not recorded in the namespace of an object.
+pub const INVALID_RECORD: &str = "InvalidRecord";
 /// Maximum number of different revisionPaths. Each of them requires its own watch.
 const MAX_PATHS: usize = 8;
 
@@ -83,6 +87,9 @@ pub fn plan(
     if let Some(refused) = all.iter().find_map(|target| unreadable(target, namespace)) {
         return Err(refused);
     }
+    if let Some(refused) = record::refused(spec, &all, namespace) {
+        return Err(refused);
+    }
     if let Some(refused) = all.iter().find_map(|target| elsewhere(target, namespace, cross_namespace_refs)) {
         return Err(refused);
     }
@@ -128,8 +135,9 @@ pub struct PlannedSelection {
 
 /// Returns the selections of a spec, or why one is refused.
 fn selections(spec: &PipelineSpec, namespace: &str, cross_namespace_refs: bool) -> Result<Vec<PlannedSelection>, Refused> {
+    let record = spec.recorded();
     let planned = |(environment, from, field, entry): (usize, usize, String, &TargetSource)| {
-        let selection = selectable(entry, &field, namespace, cross_namespace_refs)?;
+        let selection = selectable(entry, record.as_ref(), &field, namespace, cross_namespace_refs)?;
         Ok(PlannedSelection {
             environment,
             from,
@@ -153,7 +161,13 @@ fn entries(spec: &PipelineSpec) -> impl Iterator<Item = (usize, usize, String, &
 }
 
 /// Returns what an entry selects, or why it is refused.
-fn selectable(from: &TargetSource, field: &str, namespace: &str, cross: bool) -> Result<Selection, Refused> {
+fn selectable(
+    from: &TargetSource,
+    record: Option<&Arc<Record>>,
+    field: &str,
+    namespace: &str,
+    cross: bool,
+) -> Result<Selection, Refused> {
     let mut selection = match (&from.fleet, &from.objects) {
         (Some(fleet), None) => fleet_selection(fleet, field, namespace)?,
         (None, Some(objects)) => object_selection(objects, field, namespace, cross)?,
@@ -162,8 +176,8 @@ fn selectable(from: &TargetSource, field: &str, namespace: &str, cross: bool) ->
             return Err(Refused { reason: "InvalidSelection", message });
         }
     };
-    selection.chunk = from.chunk;
-    let text = format!("{namespace}\n{:?}\n{}", selection.cluster_ref, from.selection());
+    (selection.chunk, selection.record) = (from.chunk, record.cloned());
+    let text = format!("{namespace}\n{:?}\n{:?}\n{}", selection.cluster_ref, selection.record, from.selection());
     selection.id = hex::encode(Sha256::digest(text));
     Ok(selection)
 }
@@ -206,6 +220,7 @@ fn fleet_selection(fleet: &FleetTargets, field: &str, namespace: &str) -> Result
         kind: ObjectKind::known(FLEET_VERSION, if is_bundle { "Bundle" } else { "BundleDeployment" }),
         revision_path: None,
         cluster_path: None,
+        record: None,
         namespaces: is_bundle.then(|| BTreeSet::from([namespace.to_owned()])),
         name: fleet.bundle.clone().filter(|_| is_bundle),
         labels,
@@ -245,6 +260,7 @@ fn object_selection(objects: &ObjectTargets, field: &str, namespace: &str, cross
         kind,
         revision_path: objects.revision_path.clone(),
         cluster_path: objects.cluster.clone(),
+        record: None,
         namespaces,
         name: None,
         labels: expressions(objects.selector.as_ref(), &format!("{field}.selector"))?,
@@ -380,6 +396,8 @@ pub fn cluster_elsewhere(
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
     use relaybook_api::pipeline::{Environment, Target};
     use relaybook_api::values::refs::{AppRef, PartialAppRef};
@@ -459,6 +477,52 @@ mod tests {
         ] {
             assert_eq!(with(namespace, cluster, path), want, "{namespace} {path}");
         }
+    }
+
+    #[test]
+    fn what_a_pipeline_may_record_of_an_object_depends_on_the_namespace_of_the_object() {
+        let with = |annotation: &str| {
+            let record = Record { annotations: vec![annotation.into()], labels: vec!["team".into()], ..Record::default() };
+            PipelineSpec { record: Some(record), ..spec(&["own"]) }
+        };
+        let (private, public) = ("acme.example/slack", "notify.relaybook.dev/slack");
+        for (name, target, want) in [
+            (private, json!({"namespace": "own"}), None),
+            (private, json!({"namespace": "b"}), Some(INVALID_RECORD)),
+            (public, json!({"namespace": "b"}), None),
+            (private, json!({"namespace": "b", "clusterRef": {"kind": "Secret", "name": "eu"}}), None),
+            ("Token", json!({"namespace": "own"}), Some(INVALID_RECORD)),
+        ] {
+            let mut spec = with(name);
+            spec.environments[0].targets = vec![serde_json::from_value(target.clone()).unwrap()];
+            assert_eq!(reason(&spec, true), want, "{name} {target}");
+        }
+        let objects = |more: Value| {
+            let mut objects = json!({"apiVersion": "v1", "kind": "K", "ownedBy": {"kind": "O", "name": "o"}});
+            objects.as_object_mut().unwrap().append(more.clone().as_object_mut().unwrap());
+            json!({"objects": objects})
+        };
+        for (name, from, want) in [
+            (private, objects(json!({})), None),
+            (private, objects(json!({"namespaces": ["own", "b"]})), Some(INVALID_RECORD)),
+            (private, objects(json!({"namespaces": ["*"]})), Some(INVALID_RECORD)),
+            (public, objects(json!({"namespaces": ["*"]})), None),
+            (private, json!({"fleet": {"gitRepo": "a"}}), Some(INVALID_RECORD)),
+            (private, json!({"fleet": {"gitRepo": "a", "of": "Bundles"}}), None),
+        ] {
+            let mut spec = with(name);
+            spec.environments[0].targets.clear();
+            spec.environments[0].targets_from = vec![serde_json::from_value(from.clone()).unwrap()];
+            assert_eq!(reason(&spec, true), want, "{name} {from}");
+        }
+        let ids = ["a", "b"].map(|name| {
+            let mut spec = with(name);
+            spec.environments[0].targets_from = vec![serde_json::from_value(objects(json!({}))).unwrap()];
+            let selection = plan(&spec, "own", "c", true).unwrap().selections.remove(0).selection;
+            assert_eq!(selection.record.as_ref().unwrap().annotations, [name]);
+            selection.id.clone()
+        });
+        assert_ne!(ids[0], ids[1], "other names have another watch");
     }
 
     #[test]

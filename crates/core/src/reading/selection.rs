@@ -14,6 +14,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::observe::Traits;
 use relaybook_api::Time;
+use relaybook_api::pipeline::Record;
 use relaybook_api::pipeline::source::{Chunk, FleetCluster, OwnedBy, TargetOrigin};
 use relaybook_api::values::kind::ObjectKind;
 use relaybook_api::values::refs::ClusterRef;
@@ -33,6 +34,8 @@ pub struct Selection {
     pub revision_path: Option<String>,
     /// Path of the name of the cluster that an object is about.
     pub cluster_path: Option<String>,
+    /// What is recorded of an object with a change.
+    pub record: Option<Arc<Record>>,
     /// Namespaces of the objects. `None`: all.
     pub namespaces: Option<BTreeSet<String>>,
     /// Name of the object. `None`: any.
@@ -194,6 +197,7 @@ impl Selection {
             kind,
             revision_path: None,
             cluster_path: None,
+            record: None,
             namespaces: None,
             name: None,
             labels: Vec::new(),

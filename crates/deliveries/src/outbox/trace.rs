@@ -157,7 +157,13 @@ mod tests {
     }
 
     fn attempt(result: AttemptResult) -> Attempt {
-        Attempt { started: Time::from_second(5).unwrap(), duration: Duration::from_millis(1500), result, step: None, learned: None }
+        Attempt {
+            started: Time::from_second(5).unwrap(),
+            duration: Duration::from_millis(1500),
+            result,
+            step: None,
+            learned: None,
+        }
     }
 
     fn answered(status: u16) -> AttemptResult {

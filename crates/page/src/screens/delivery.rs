@@ -5,6 +5,7 @@ use maud::{Markup, html};
 use crate::screens::parts::{age, command, figure, millis, moment, revision, scroll, status_word, trouble};
 use crate::screens::table::{Named, deliveries, state, story_html};
 use crate::trouble::Trouble;
+use relaybook_api::pipeline::Recorded;
 use relaybook_api::values::permalink;
 use relaybook_api::{Outcome, State, Time};
 use relaybook_tools::audit::Entry;
@@ -46,6 +47,7 @@ impl DeliveryView {
                 @if let Some(recorded) = row.recorded { (figure("Recorded", &moment(recorded))) }
             }
             @if !spec.to.message.is_empty() { p { span.label { "Message" } " " span.message { (spec.to.message) } } }
+            @if let Some(recorded) = spec.to.recorded.as_deref() { (of_object(recorded)) }
             @if let Some(error) = &spec.error { p.notice.bad { "The condition of the trigger could not be evaluated: " (error) } }
             (self.attempts(now))
             (self.waiting(now))
@@ -135,6 +137,18 @@ impl DeliveryView {
                 button { "Resend" }
                 span.none { "with the same webhook-id, and with your permissions" }
             }
+        }
+    }
+}
+
+/// What was recorded of the application object.
+fn of_object(recorded: &Recorded) -> Markup {
+    let Recorded { labels, annotations, fields, cut } = recorded;
+    html! {
+        p {
+            span.label { "Application object" }
+            @for (name, value) in labels.iter().chain(annotations).chain(fields) { " " span.message { (name) ": " (value) } }
+            @if *cut { " " span.none { "A value was left out, because it is too long." } }
         }
     }
 }

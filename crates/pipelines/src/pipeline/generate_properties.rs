@@ -440,7 +440,7 @@ fn application(name: usize) -> Application {
         namespace: "n".to_owned(),
         cluster_ref: None,
     };
-    Application { object, revision_path: None, cluster_path: None }
+    Application { object, ..Application::default() }
 }
 
 proptest! {

@@ -1,5 +1,6 @@
 //! The data of a transition that templates and `when` expressions can read.
 
+mod app;
 mod context;
 pub(super) mod parameters;
 pub(super) mod promotion;
@@ -14,8 +15,10 @@ use serde::{Serialize, Serializer};
 
 use relaybook_text::cut;
 
+pub use app::AppData;
 use promotion::PromotionData;
-use relaybook_api::delivery::{AppObject, Subject, SubjectKind};
+use relaybook_api::delivery::{Subject, SubjectKind};
+use relaybook_api::pipeline::Recorded;
 use relaybook_api::values::permalink;
 use relaybook_api::values::permalink::PageUrl;
 use relaybook_api::values::refs::ClusterRef;
@@ -30,7 +33,7 @@ const DIGITS: usize = 12;
 const LONGEST_MESSAGE: usize = 1024;
 
 /// The data of one transition. All fields always exist, and unknown ones are empty. So a compiled template finds every field that it uses.
-/// Only an entry of labels or annotations can be missing. `docs/templates.md` lists the fields.
+/// Only an entry of labels, annotations or recorded fields can be missing. `docs/templates.md` lists the fields.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Data {
@@ -186,7 +189,7 @@ pub struct TargetData {
     /// The cluster.
     pub cluster: ClusterData,
     /// The application object.
-    pub app: AppObject,
+    pub app: AppData,
     /// The object that it comes from, if `targetsFrom` has generated it.
     pub source: SourceData,
 }
@@ -234,7 +237,7 @@ impl Data {
                 app: app(&spec.subject, &spec.pipeline_ref.name),
             },
             environment: environment(&spec.subject),
-            target: TargetData::new(&spec.subject, &spec.pipeline_ref.namespace),
+            target: TargetData::new(&spec.subject, spec.to.recorded.as_deref(), &spec.pipeline_ref.namespace),
             promotion: PromotionData::new(spec),
             revision: spec.to.revision.clone(),
             running_revision: spec.to.current.clone().unwrap_or_default(),
@@ -328,8 +331,8 @@ fn app(subject: &Subject, pipeline: &str) -> String {
 
 impl TargetData {
     /// Returns the target of a subject. For a cluster, only the cluster is set. For an environment or a pipeline, all fields are empty.
-    /// `namespace` is the namespace of the pipeline.
-    fn new(subject: &Subject, namespace: &str) -> Self {
+    /// `recorded` is what the change contains of the application object, `namespace` the namespace of the pipeline.
+    fn new(subject: &Subject, recorded: Option<&Recorded>, namespace: &str) -> Self {
         let target = subject.target.clone().unwrap_or_default();
         let of = |cluster: Option<&ClusterRef>, local: &str| match cluster {
             Some(cluster) => ClusterData::new(cluster, namespace),
@@ -341,7 +344,8 @@ impl TargetData {
             SubjectKind::Cluster => (String::new(), of(subject.cluster_ref.as_ref(), &subject.name)),
             SubjectKind::Environment | SubjectKind::Pipeline => (String::new(), ClusterData::default()),
         };
-        Self { name, namespace: target.namespace, cluster, app: target.app, source }
+        let app = AppData::new(target.app, recorded);
+        Self { name, namespace: target.namespace, cluster, app, source }
     }
 }
 
@@ -370,7 +374,7 @@ mod tests {
 
     use super::*;
     use relaybook_api::State;
-    use relaybook_api::delivery::{PipelineRef, SubjectTarget};
+    use relaybook_api::delivery::{AppObject, PipelineRef, SubjectTarget};
 
     #[test]
     fn template_data_is_spelled_as_in_the_api() {
@@ -381,6 +385,26 @@ mod tests {
         assert_eq!(value["previousStatus"], "Current");
         assert_eq!(value["target"]["cluster"], json!({"name": "in-cluster", "namespace": "", "kind": ""}));
         assert_eq!(value["target"]["app"]["apiVersion"], "kustomize.toolkit.fluxcd.io/v1");
+    }
+
+    #[test]
+    fn the_data_of_a_delivery_has_what_was_recorded_of_the_application_object() {
+        let map = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);
+        let recorded = Recorded {
+            labels: map("team", "red"),
+            annotations: map("a.b/c", "#red"),
+            fields: map(".spec.project", "shop"),
+            cut: false,
+        };
+        let of = |recorded: Option<Recorded>| {
+            let mut spec = sample::SampleContext::sample(Default::default()).delivery(TransitionType::Deployed);
+            spec.to.recorded = recorded.map(Box::new);
+            Data::new("i", &spec, &Texts::default(), &Texts::default(), "ns").target.app
+        };
+        let (app, none) = (of(Some(recorded.clone())), of(None));
+        assert_eq!((app.labels, app.annotations, app.fields), (recorded.labels, recorded.annotations, recorded.fields));
+        assert_eq!((none.labels.len(), none.annotations.len(), none.fields.len()), (0, 0, 0));
+        assert_eq!((app.kind, app.name), (none.kind, none.name));
     }
 
     #[test]
@@ -422,7 +446,7 @@ mod tests {
                 ..SubjectTarget::default()
             };
             let subject = Subject { target: Some(target), ..Subject::default() };
-            let cluster = TargetData::new(&subject, "team-a").cluster;
+            let cluster = TargetData::new(&subject, None, "team-a").cluster;
             assert_eq!((cluster.name.as_str(), cluster.namespace.as_str(), cluster.kind.as_str()), ("eu-1", want, "Secret"));
         }
     }

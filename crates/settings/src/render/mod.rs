@@ -28,14 +28,14 @@ mod url;
 
 pub use body::Body;
 pub use builtin::{
-    BuiltinTemplate, Credentials, CredentialsKind, Declared, Example, Finding, Limit, Metadata, Parent, TestMark, Unreported,
-    builtin,
+    BuiltinTemplate, Credentials, CredentialsKind, Declared, Example, Finding, Limit, Metadata, Parent, TestMark,
+    Unreported, builtin,
 };
 pub use data::parameters::{Hidden, Parameters, Visibility};
 pub use data::promotion::PromotionData;
 pub use data::sample::{SampleContext, observed};
 pub use data::values::Values;
-pub use data::{ClusterData, Data, NotificationData, PipelineData, Severity, SubjectData, TargetData, Texts};
+pub use data::{AppData, ClusterData, Data, NotificationData, PipelineData, Severity, SubjectData, TargetData, Texts};
 pub use error::{Position, RenderError, join_messages};
 pub use header::HeaderTemplate;
 pub use lang::commits::{COMMIT_REMEDY, names_commit};

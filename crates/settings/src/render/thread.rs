@@ -95,7 +95,8 @@ mod tests {
 
     fn path(source: &str, id: &str) -> Result<Option<String>, RenderError> {
         let parameters = Parameters::default().with_remembered(["id".to_owned()].into());
-        let values = Data::sample(TransitionType::Failed).values().remembering(&[("id".to_owned(), id.to_owned())].into(), true);
+        let values =
+            Data::sample(TransitionType::Failed).values().remembering(&[("id".to_owned(), id.to_owned())].into(), true);
         PathTemplate::compile(source, &parameters)?.render(&values)
     }
 

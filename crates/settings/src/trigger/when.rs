@@ -23,7 +23,7 @@ static SHAPE: LazyLock<Shape> = LazyLock::new(|| {
             fields.remove(name);
         }
     }
-    Shape { sample, texts: &["labels", "annotations"], any: &[], result: Expected::Bool, has_patterns: true }
+    Shape { sample, texts: &["labels", "annotations", "fields"], any: &[], result: Expected::Bool, has_patterns: true }
 });
 
 impl When {
@@ -57,11 +57,13 @@ mod tests {
     use super::*;
     use crate::cel::{ALTERNATIVES, DEEPEST, LONGEST, TOLD};
 
-    /// A failure in `prod`, of a pipeline with a label.
+    /// A failure in `prod`, of a pipeline with a label, with recorded values of the application object.
     fn data() -> Data {
         let mut data = Data::sample(TransitionType::Failed);
         let labels = [("team", "red"), ("example.com/tier", "1")].map(|(name, value)| (name.to_owned(), value.to_owned()));
         data.pipeline.labels = Arc::new(labels.into());
+        data.target.app.annotations = [("notify.example.com/slack".to_owned(), "#red".to_owned())].into();
+        data.target.app.fields = [(".spec.project".to_owned(), "shop".to_owned())].into();
         data
     }
 
@@ -86,6 +88,11 @@ mod tests {
             ("has(pipeline.labels.other) && pipeline.labels.other == 'x'", false),
             ("(has(pipeline.labels.other) ? pipeline.labels.other : 'red') == 'red'", true),
             ("target.app.kind == 'Kustomization' && target.cluster.name == 'in-cluster'", true),
+            ("'notify.example.com/slack' in target.app.annotations", true),
+            ("'other' in target.app.annotations || has(target.app.labels.team)", false),
+            ("has(target.app.labels.team) && target.app.labels.team == 'red'", false),
+            ("target.app.annotations['notify.example.com/slack'].startsWith('#')", true),
+            ("target.app.fields['.spec.project'] == 'shop'", true),
             ("size(message) > 10 && message.contains('timeout')", true),
             ("message.size() % 2 == size(message) % 2", true),
             ("['timeout', 'quota'].exists(word, message.contains(word))", true),
@@ -121,6 +128,7 @@ mod tests {
             ("links.pipeline != ''", "there is no links"),
             ("pipeline.label.team == 'x'", "pipeline has no label; did you mean labels?"),
             ("target.cluster.nam == 'x'", "target.cluster has no nam; did you mean name?"),
+            ("target.app.label.team == 'x'", "target.app has no label; did you mean labels?"),
             ("revision.name == 'x'", "revision is a string and has no name"),
             ("revision", "must be a boolean, but is a string"),
             ("size(message)", "must be a boolean, but is a number"),
@@ -162,6 +170,7 @@ mod tests {
         for (source, want) in [
             ("pipeline.labels.other == 'x'", r#"there is no "other"; check has() first"#),
             ("pipeline.labels['a/b'] == 'x'", r#"there is no "a/b"; check has() first"#),
+            ("target.app.labels.team == 'x'", r#"there is no "team"; check has() first"#),
             ("serial / (serial - serial) > 1", "division by zero"),
             ("serial * serial * serial > 1", "a number is too large"),
             ("int(revision) > 1", "int(): invalid argument"),

@@ -73,6 +73,7 @@ const REMEDIES: [(&[&str], &str); 36] = [
             "InvalidPath",
             "InvalidCluster",
             "InvalidRevisionPath",
+            "InvalidRecord",
             "TooManyRevisionPaths",
         ],
         SPEC,

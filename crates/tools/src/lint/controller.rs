@@ -13,7 +13,7 @@ use super::{FieldProblem, Finding, Options, Source};
 use relaybook_api::pipeline::target::{Entry, targets};
 use relaybook_api::values::shard::SHARD_LABEL;
 use relaybook_api::{Notification, Pipeline, PipelineSet, Promotion};
-use relaybook_core::pipeline::plan::{DUPLICATE_TARGET, plan};
+use relaybook_core::pipeline::plan::{DUPLICATE_TARGET, INVALID_RECORD, plan};
 use relaybook_core::promotion::names;
 use relaybook_pipelines::sets;
 use relaybook_pipelines::sets::Settings;
@@ -34,7 +34,11 @@ pub(super) fn parse<K: DeserializeOwned + kube::Resource>(object: &Value, namesp
 pub(super) fn pipeline(pipeline: &Pipeline, options: &Options) -> Option<FieldProblem> {
     let namespace = pipeline.metadata.namespace.as_deref().unwrap_or_default();
     let refused = plan(&pipeline.spec, namespace, &options.cluster_name, options.cross_namespace_refs).err()?;
-    let field = if refused.reason == DUPLICATE_TARGET { second(pipeline, options) } else { None };
+    let field = match refused.reason {
+        DUPLICATE_TARGET => second(pipeline, options),
+        INVALID_RECORD => Some("spec.record".to_owned()),
+        _ => None,
+    };
     Some((field.unwrap_or_else(|| "spec.environments".to_owned()), refused.message, Source::Controller))
 }
 

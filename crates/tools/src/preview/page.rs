@@ -66,7 +66,9 @@ fn continued(metadata: &Metadata) -> String {
         format!(" A GET request with `{}` looks for the pull request before, and the answer has `NUMBER`.", parent.path)
     });
     let parent = parent.unwrap_or_default();
-    format!("Deliveries with the same key continue one message. A GET request with `{path}` looks for it first.{parent}{follows}")
+    format!(
+        "Deliveries with the same key continue one message. A GET request with `{path}` looks for it first.{parent}{follows}"
+    )
 }
 
 /// Returns how the receiver can see that a request is a test, as sentences.

@@ -96,7 +96,7 @@ mod tests {
             namespace: "apps".into(),
             cluster_ref: cluster,
         };
-        let refs = [Application { object, revision_path: None, cluster_path: None }].into();
+        let refs = [Application { object, ..Application::default() }].into();
         let declared = shared.store().declare(&Follower::pipeline("team", "p"), refs, &CancellationToken::new());
         let id = declared.started.into_iter().next().unwrap().0;
         let mut feed = KindWatcher::new(shared, id, None);

@@ -50,6 +50,7 @@ impl Store {
             cluster: object.object.cluster_ref.clone(),
             revision_path: object.revision_path.clone(),
             cluster_path: object.cluster_path.clone(),
+            record: object.record.clone(),
             namespace: self.watched(&kind, object.object.cluster_ref.as_ref(), &object.object.namespace)?,
             kind,
         })
@@ -226,6 +227,7 @@ fn cache_of(key: &CacheKey, parts: Parts, namespace: Option<String>) -> CacheKey
         cluster: key.cluster.clone(),
         revision_path: None,
         cluster_path: None,
+        record: None,
         kind: key.kind.sibling(parts.kind),
         namespace,
     }
@@ -271,7 +273,7 @@ mod tests {
             namespace: namespace.into(),
             cluster_ref: None,
         };
-        Application { object, revision_path: None, cluster_path: None }
+        Application { object, ..Application::default() }
     }
 
     fn repo() -> Application {
@@ -289,7 +291,7 @@ mod tests {
         let object =
             json!({"apiVersion": FLEET, "kind": app.object.kind, "metadata": metadata, "spec": spec, "status": status});
         let object: DynamicObject = serde_json::from_value(object).unwrap();
-        see(Some(&object), None)
+        see(Some(&object), None, None)
     }
 
     fn repo_at(commit: &str) -> ReadObject {

@@ -189,7 +189,7 @@ mod tests {
             namespace: namespace.into(),
             cluster_ref: Some(eu()),
         };
-        Application { object, revision_path: None, cluster_path: None }
+        Application { object, ..Application::default() }
     }
 
     fn k(namespace: &str) -> Application {

@@ -97,6 +97,7 @@ mod tests {
             cluster: None,
             revision_path: None,
             cluster_path: None,
+            record: None,
             kind: ObjectKind::parse("v1", kind).unwrap(),
             namespace: None,
         };

@@ -72,6 +72,10 @@ impl Store {
                 let is_new = t.seq == 0 && !t.unreadable;
                 t.relation.is_none() && (is_new || t.current.status == Status::NotFound)
             });
+        if seen.observation.status == Status::NotFound {
+            // The message about the removal goes to whom the object has named last.
+            seen.observation.recorded = cache.objects.get(name).and_then(|tracked| tracked.current.recorded.clone());
+        }
         let said = cache.observations.shared(&seen.observation);
         if let Some(Relation::Parent(parent)) = &mut seen.relation {
             parent.share_own(|own| cache.observations.shared(own));

@@ -252,7 +252,7 @@ impl Store {
 /// Returns an object of another kind of Fleet.
 fn fleet_object(selection: &Selection, kind: &'static str, namespace: &str) -> Application {
     let kind = &ObjectKind::known(FLEET_VERSION, kind);
-    Application { revision_path: None, cluster_path: None, ..object_like(selection, kind, namespace) }
+    Application { object: object_like(selection, kind, namespace).object, ..Application::default() }
 }
 
 /// Returns an object of a kind in the cluster of a selection.
@@ -264,5 +264,6 @@ fn object_like(selection: &Selection, kind: &ObjectKind, namespace: &str) -> App
         namespace: namespace.to_owned(),
         cluster_ref: selection.cluster_ref.clone(),
     };
-    Application { object, revision_path: selection.revision_path.clone(), cluster_path: selection.cluster_path.clone() }
+    let (revision_path, cluster_path) = (selection.revision_path.clone(), selection.cluster_path.clone());
+    Application { object, revision_path, cluster_path, record: selection.record.clone() }
 }

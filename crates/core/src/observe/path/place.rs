@@ -61,6 +61,20 @@ pub(super) const PUBLIC: [&str; 27] = [
     "spec.version",
 ];
 
+/// Further places that a pipeline in another namespace may record: where an application comes from, and to which project it belongs.
+/// `docs/app-data.md` lists them.
+pub(super) const RECORDED: [&str; 9] = [
+    "spec.chart.spec.chart",
+    "spec.chart.spec.sourceRef.name",
+    "spec.path",
+    "spec.project",
+    "spec.source.chart",
+    "spec.source.path",
+    "spec.source.repoURL",
+    "spec.sourceRef.name",
+    "spec.sources.*.repoURL",
+];
+
 /// One step of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -124,25 +138,39 @@ fn first_credential<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Option<
         return None;
     }
     let mut names = names;
-    names.find(|name| CREDENTIALS.contains(&name.to_ascii_lowercase().as_str()))
+    names.find(|name| is_credential_name(name))
+}
+
+/// Whether values below a field with this name can be credentials.
+pub(in crate::observe) fn is_credential_name(name: &str) -> bool {
+    CREDENTIALS.contains(&name.to_ascii_lowercase().as_str())
 }
 
 /// Whether a pipeline in another namespace may show the value at this path: one of the status, a label, or a usual place.
 pub(super) fn is_public(steps: &[Step]) -> bool {
-    let named = |step: &Step, wanted: &str| match step {
-        Step::Name(name) => name == wanted,
-        Step::Element(_) | Step::Elements => wanted == "*",
-        Step::Other => false,
-    };
-    let is_place = |place: &str| {
-        let mut wanted = place.split('.');
-        steps.iter().all(|step| wanted.next().is_some_and(|wanted| named(step, wanted))) && wanted.next().is_none()
-    };
     match steps {
         [Step::Name(status), ..] if status == STATUS => true,
         [metadata, labels, Step::Name(_)] if named(metadata, LABELS[0]) && named(labels, LABELS[1]) => true,
-        _ => PUBLIC.iter().any(|place| is_place(place)),
+        _ => PUBLIC.iter().any(|place| is_place(steps, place)),
     }
+}
+
+/// Whether a pipeline in another namespace may record the value at this path.
+pub(super) fn is_public_to_record(steps: &[Step]) -> bool {
+    is_public(steps) || RECORDED.iter().any(|place| is_place(steps, place))
+}
+
+fn named(step: &Step, wanted: &str) -> bool {
+    match step {
+        Step::Name(name) => name == wanted,
+        Step::Element(_) | Step::Elements => wanted == "*",
+        Step::Other => false,
+    }
+}
+
+fn is_place(steps: &[Step], place: &str) -> bool {
+    let mut wanted = place.split('.');
+    steps.iter().all(|step| wanted.next().is_some_and(|wanted| named(step, wanted))) && wanted.next().is_none()
 }
 
 #[cfg(test)]
@@ -206,6 +234,17 @@ mod tests {
         for place in PUBLIC {
             let shown = format!("`.{}`", place.replace(".*", "[*]"));
             assert!(docs.contains(&shown), "{shown}");
+        }
+    }
+
+    #[test]
+    fn the_documentation_lists_the_places_that_can_be_recorded() {
+        let docs = include_str!("../../../../../docs/app-data.md");
+        for place in RECORDED {
+            let shown = format!("`.{}`", place.replace(".*", "[*]"));
+            assert!(docs.contains(&shown), "{shown}");
+            let path = RevisionPath::parse(&shown.replace('`', "")).unwrap();
+            assert!(path.is_public_to_record() && !path.is_public(), "{shown}");
         }
     }
 

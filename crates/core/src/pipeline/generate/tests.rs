@@ -59,7 +59,7 @@ fn status(environment: &str, name: &str, settled: Status) -> TargetStatus {
 }
 
 fn one(name: &str, joined: Joined, created: i64) -> Selected {
-    let object = Application { object: object(name), revision_path: None, cluster_path: None };
+    let object = Application { object: object(name), ..Application::default() };
     let (fleet_cluster, cluster, bundle) = (None, None, None);
     Selected { object, joined, seq: 7, created: Some(at(created)), fleet_cluster, cluster, bundle }
 }

@@ -76,7 +76,7 @@ impl World {
 
     /// The watch delivers an event.
     fn deliver(&mut self, event: &Event, origin: EventOrigin) {
-        let mut read = observe::see(event.object.as_ref(), None);
+        let mut read = observe::see(event.object.as_ref(), None, None);
         let before = self.objects.get(&event.key).and_then(|before| before.relation.as_ref());
         let origin = if before.is_none() && origin == EventOrigin::Changed { EventOrigin::Created } else { origin };
         read.relation = read.relation.map(|relation| relation.following(before, origin));
@@ -87,7 +87,7 @@ impl World {
     /// Events happen while Relaybook is stopped.
     fn miss(&mut self, events: &[Event]) {
         for event in events {
-            self.objects.insert(event.key.clone(), observe::see(event.object.as_ref(), None));
+            self.objects.insert(event.key.clone(), observe::see(event.object.as_ref(), None, None));
         }
     }
 

@@ -32,6 +32,7 @@ pub fn source(target: &TargetInfo) -> Application {
         object: application(target),
         revision_path: target.app.revision_path.clone(),
         cluster_path: target.cluster_path.clone(),
+        record: target.record.clone(),
     }
 }
 

@@ -88,7 +88,8 @@ fn threaded(
         }
         later(origin, rendered)
     };
-    let remembered = message.map(|message| sending.render_later(data, &message.values).map(|l| later(Some(&message.origin), l)));
+    let remembered =
+        message.map(|message| sending.render_later(data, &message.values).map(|l| later(Some(&message.origin), l)));
     let (remember, lost) = (thread.remember.clone(), thread.lost.clone());
     let request = ThreadRequest { remember, lost, later: remembered.transpose()?, more: None };
     let find = thread.find.as_ref().filter(|_| finds);

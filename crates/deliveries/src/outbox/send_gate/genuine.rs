@@ -153,7 +153,8 @@ impl Logged {
     }
 }
 
-/// Compares two states. The log may contain a shortened message.
+/// Compares two states. The log may contain a shortened message. Recorded values must be the same, because they can decide who gets the
+/// message. If the log has left out some, the dispatcher records the delivery again.
 fn is_same_state(logged: &State, said: &State) -> bool {
     let is_cut = logged.message.strip_suffix('…').is_some_and(|begin| said.message.starts_with(begin));
     let same_words = State { message: String::new(), ..logged.clone() } == State { message: String::new(), ..said.clone() };
@@ -167,6 +168,7 @@ mod tests {
     use crate::outbox::testing::record;
     use relaybook_api::ObjectName;
     use relaybook_api::delivery::SubjectKind;
+    use relaybook_api::pipeline::Recorded;
 
     const AT: i64 = 1_000;
 
@@ -306,5 +308,24 @@ mod tests {
         assert!(is_same_state(&logged("a long…"), &logged("a long story")));
         assert!(!is_same_state(&logged("a long…"), &logged("another story")));
         assert!(!is_same_state(&logged("a long"), &logged("a long story")));
+    }
+
+    #[test]
+    fn a_delivery_has_the_recorded_values_of_its_change() {
+        let with = |values: &[(&str, &str)], cut| {
+            let annotations = values.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            let recorded = Recorded { annotations, cut, ..Recorded::default() };
+            State { recorded: Some(Box::new(recorded)), ..State::default() }
+        };
+        let logged = with(&[("channel", "#red")], false);
+        assert!(is_same_state(&logged, &logged));
+        for (name, logged, said) in [
+            ("another value", &logged, with(&[("channel", "#blue")], false)),
+            ("one more", &logged, with(&[("channel", "#red"), ("user", "x")], false)),
+            ("one that the log has left out", &with(&[], true), with(&[("channel", "#blue")], false)),
+            ("none is recorded", &State::default(), with(&[("channel", "#red")], false)),
+        ] {
+            assert!(!is_same_state(logged, &said), "{name}");
+        }
     }
 }

@@ -292,6 +292,30 @@ mod tests {
     }
 
     #[test]
+    fn an_annotation_of_the_application_object_can_name_the_channel() {
+        let channel = r##"{{default target.app.annotations.[notify.example.com/slack] "#deploys"}}"##;
+        let spec = json!({
+            "endpoint": {"url": "https://slack.example.com/api/chat.postMessage"},
+            "template": {"builtin": "slack", "parameters": {"channel": channel, "mode": "update"}},
+            "triggers": [{"type": "Failed"}],
+        });
+        let notification = Notification::new("n", serde_json::from_value(spec).unwrap());
+        let sending = resolve(&notification, &Given::nothing()).sending.unwrap();
+        let mut data = Data::sample(TransitionType::Failed);
+        for (named, want) in [(None, "#deploys"), (Some("#red"), "#red"), (Some("\"},"), "\"},")] {
+            let annotation = named.map(|named| ("notify.example.com/slack".to_owned(), named.to_owned()));
+            data.target.app.annotations = annotation.into_iter().collect();
+            let body: Value = serde_json::from_str(&sending.render(&data).unwrap().body).unwrap();
+            assert_eq!(body["channel"], want);
+            assert_eq!(
+                sending.thread_key(&data).unwrap(),
+                Some(format!("update {want}")),
+                "another channel, another message"
+            );
+        }
+    }
+
+    #[test]
     fn an_invalid_thread_is_refused_with_its_field() {
         let many = ["card", "a", "b", "c", "d", "e", "f", "g", "h"].map(|name| (name, "status"));
         let many = BTreeMap::from(many);

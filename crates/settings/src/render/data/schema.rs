@@ -5,7 +5,7 @@
 pub(crate) enum DataSchema {
     /// A text, number or boolean.
     Leaf,
-    /// Labels, annotations or parameters. Any key is allowed, and every entry can be missing.
+    /// Labels, annotations, recorded fields or parameters. Any key is allowed, and every entry can be missing.
     Map,
     /// An object whose fields always exist.
     Object(&'static [(&'static str, DataSchema)]),
@@ -29,7 +29,17 @@ pub(crate) static ROOT: DataSchema = Object(&[
             ("name", Leaf),
             ("namespace", Leaf),
             ("cluster", Object(&[("name", Leaf), ("namespace", Leaf), ("kind", Leaf)])),
-            ("app", Object(&[("apiVersion", Leaf), ("kind", Leaf), ("name", Leaf)])),
+            (
+                "app",
+                Object(&[
+                    ("apiVersion", Leaf),
+                    ("kind", Leaf),
+                    ("name", Leaf),
+                    ("labels", Map),
+                    ("annotations", Map),
+                    ("fields", Map),
+                ]),
+            ),
             ("source", Object(&[("kind", Leaf), ("name", Leaf), ("repository", Leaf), ("owner", Leaf), ("project", Leaf)])),
         ]),
     ),

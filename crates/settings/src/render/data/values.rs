@@ -3,9 +3,11 @@
 use std::cell::{Cell, OnceCell};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
+use super::app::RECORDED;
 use super::parameters::Visibility;
 use crate::render::lang::eval::BUDGET;
 use crate::render::{Data, Parameters, RenderError};
@@ -21,6 +23,11 @@ const TEST: &str = "test";
 const THREAD: &str = "thread";
 /// The field that contains the values of earlier answers. It is not a part of all data.
 const REMEMBERED: &str = "remembered";
+
+/// The object with what was recorded of the application object.
+const APP: [&str; 2] = ["target", "app"];
+/// What was recorded if there is nothing.
+static NONE_RECORDED: LazyLock<Value> = LazyLock::new(|| json!({}));
 
 /// A remembered value that there is not yet.
 static NOTHING: Value = Value::String(String::new());
@@ -60,6 +67,10 @@ impl Values {
         if let Some(fields) = data.as_object_mut() {
             fields.insert(PARAMETERS.to_owned(), Value::Object(serde_json::Map::new()));
         }
+        // A request with all data has them only if something was recorded.
+        if let Some(app) = data.pointer_mut("/target/app").and_then(Value::as_object_mut) {
+            app.retain(|name, value| !RECORDED.contains(&name.as_str()) || *value != *NONE_RECORDED);
+        }
         let rendered = vec![OnceCell::new(); parameters.len()];
         let (is_rendering_parameter, budget, changeable) = (Cell::new(false), Cell::new(BUDGET), Cell::new(0));
         let (parameters, whole) = (parameters.clone(), [const { OnceCell::new() }; 3]);
@@ -85,6 +96,9 @@ impl Values {
     pub(crate) fn get(&self, path: &[String], visibility: Visibility) -> Result<Option<&Value>, RenderError> {
         let found = match path {
             [only] if only == TEST => below(Some(&self.data), path).or(Some(&NO_TEST)),
+            [target, app, of] if [target, app] == APP && RECORDED.contains(&of.as_str()) => {
+                below(Some(&self.data), path).or(Some(&*NONE_RECORDED))
+            }
             [first, ..] if first == THREAD => below(Some(&self.thread), path),
             [first, ..] if first == REMEMBERED => below(Some(&self.thread), path).or(Some(&NOTHING)),
             _ if self.is_rendering_parameter.get() => below(Some(&self.data), path),
@@ -208,6 +222,45 @@ mod tests {
             assert!(matches!(&error, RenderError::Parameter { name, .. } if name == "sha"), "{error}");
         }
         assert!(render("{{json parameters}}", TransitionType::Deployed).unwrap().starts_with(r#"{"a":"x","sha":"5f3d"#));
+    }
+
+    #[test]
+    fn what_was_recorded_of_the_application_object_is_data_only_if_there_is_some() {
+        let channel = r##"{{default target.app.annotations.[notify.example.com/slack] "#deploys"}}"##;
+        let parameters = Parameters::compile([("channel", Some(channel))]).unwrap();
+        let sample = Data::sample(TransitionType::Deployed);
+        let mut named = sample.clone();
+        named.target.app.annotations = [("notify.example.com/slack".to_owned(), "#red".to_owned())].into();
+        named.target.app.fields = [(".spec.project".to_owned(), "shop".to_owned())].into();
+        let none = r#"{"apiVersion":"kustomize.toolkit.fluxcd.io/v1","kind":"Kustomization","name":"podinfo"}"#;
+        for (source, without, with) in [
+            ("{{parameters.channel}}", "#deploys", "#red"),
+            ("{{default target.app.fields.[.spec.project] \"-\"}}", "-", "shop"),
+            ("{{default (lookup target.app.fields \".spec.project\") \"-\"}}", "-", "shop"),
+            ("{{#with target.app}}{{default labels.team name}}{{/with}}", "podinfo", "podinfo"),
+            (
+                "{{json target.app.labels}}{{json target.app.annotations}}",
+                "{}{}",
+                r##"{}{"notify.example.com/slack":"#red"}"##,
+            ),
+            ("{{#each target.app.fields}}{{@key}}={{this}}{{else}}none{{/each}}", "none", ".spec.project=shop"),
+            ("{{#if target.app.annotations}}some{{else}}none{{/if}}", "none", "some"),
+            (
+                "{{json target.app}}",
+                none,
+                r##"{"annotations":{"notify.example.com/slack":"#red"},"apiVersion":"kustomize.toolkit.fluxcd.io/v1","fields":{".spec.project":"shop"},"kind":"Kustomization","name":"podinfo"}"##,
+            ),
+        ] {
+            let body = Body::compile("text/plain", source, &parameters).unwrap();
+            let render = |data: &Data| {
+                let values = Values::new(data, &parameters).unwrap();
+                (body.render(&values).unwrap(), values.changeable())
+            };
+            assert_eq!(render(&sample), (without.to_owned(), 0), "{source}");
+            assert_eq!(render(&named), (with.to_owned(), 0), "{source}: every attempt has the same values");
+        }
+        let unset = Body::compile("text/plain", "{{target.app.annotations.team}}", &parameters).unwrap_err().to_string();
+        assert!(unset.contains("default"), "{unset}");
     }
 
     #[test]

@@ -21,9 +21,9 @@ const OF_THREAD: [&str; 2] = [REMEMBERED, "thread"];
 pub(crate) enum Kind {
     /// A value that can be written as text.
     Text,
-    /// A label or annotation, which can be missing.
+    /// A label, an annotation or a recorded field, which can be missing.
     MayBeMissing,
-    /// All labels, annotations or parameters.
+    /// All labels, annotations, recorded fields or parameters.
     Map,
     /// An object with fields.
     Object,
@@ -244,10 +244,14 @@ fn kind(schema: &'static DataSchema, path: &[String], above: usize) -> Result<Ki
     let mut shape = Some(schema);
     for (index, name) in path.iter().enumerate() {
         shape = match shape {
-            // A label or annotation can have any name, and has no fields.
+            // A label, an annotation or a recorded field can have any name, and has no fields.
             Some(DataSchema::Map) => None,
             Some(object) => Some(object.field(name).ok_or_else(|| unknown(schema, object, path, above, index))?),
-            None => return Err("a label or annotation has no fields; put a name with dots in brackets".to_owned()),
+            None => {
+                return Err(
+                    "labels, annotations and recorded fields have no fields; put a name with dots in brackets".to_owned()
+                );
+            }
         };
     }
     Ok(match shape {

@@ -31,6 +31,31 @@ fn a_kind_or_a_path_that_is_not_read_is_reported() {
 }
 
 #[test]
+fn a_name_that_cannot_be_recorded_is_reported() {
+    let app = "apiVersion: apps/v1, kind: Deployment";
+    let with = |namespace: &str, record: &str| {
+        lines(&pipeline(app, namespace).replace("spec:\n", &format!("spec:\n  record: {record}\n")))
+    };
+    for (namespace, record, words) in [
+        ("team-a", "{fields: ['.spec.template.spec.containers[0].env']}", "whose values can be credentials"),
+        ("team-a", "{annotations: [kubectl.kubernetes.io/last-applied-configuration]}", "can contain credentials"),
+        ("team-b", "{annotations: [acme.example/slack]}", "acme.example/slack is not recorded in another namespace"),
+        ("team-a", "{annotations: ['#slack']}", "spec.record.annotations[0]"),
+        ("team-a", "{labels: [a, b, c, d, e], annotations: [a, b, c, d]}", "at most 8 names"),
+    ] {
+        let lines = with(namespace, record);
+        assert!(lines.iter().any(|line| line.contains(words)), "{record}: {lines:?}");
+    }
+    for (namespace, record) in [
+        ("team-a", "{labels: [team], annotations: [acme.example/slack], fields: [.spec.replicas]}"),
+        ("team-b", "{labels: [team], annotations: [notify.relaybook.dev/slack]}"),
+        ("team-a", "{}"),
+    ] {
+        assert_eq!(with(namespace, record), Vec::<String>::new(), "{record}");
+    }
+}
+
+#[test]
 fn a_status_path_that_hides_the_attempted_revision_is_noted() {
     let deployment = "apiVersion: apps/v1, kind: Deployment";
     let application = "apiVersion: argoproj.io/v1alpha1, kind: Application";

@@ -23,8 +23,10 @@ fn labelled(kind: (&str, &str), name: &str, labels: Value, spec: Value, status: 
 /// Reads a parent with its parts. A part that is `None` cannot be read.
 fn together_with(parent: &mut ReadObject, parts: &[Option<&DynamicObject>]) -> Observation {
     let Some(Relation::Parent(parent)) = &mut parent.relation else { panic!("it is read alone") };
-    let read: Vec<Option<(String, ReadObject)>> =
-        parts.iter().map(|part| part.map(|part| (part.metadata.name.clone().unwrap(), see(Some(part), None)))).collect();
+    let read: Vec<Option<(String, ReadObject)>> = parts
+        .iter()
+        .map(|part| part.map(|part| (part.metadata.name.clone().unwrap(), see(Some(part), None, None))))
+        .collect();
     let member = |read: &'static str| Member { name: read, read: None };
     let members: Vec<Member<'_>> = read
         .iter()
@@ -42,7 +44,7 @@ fn together_with(parent: &mut ReadObject, parts: &[Option<&DynamicObject>]) -> O
 
 fn together(parent: &DynamicObject, parts: &[&DynamicObject]) -> Observation {
     let parts: Vec<_> = parts.iter().copied().map(Some).collect();
-    together_with(&mut see(Some(parent), None), &parts)
+    together_with(&mut see(Some(parent), None, None), &parts)
 }
 
 #[test]
@@ -163,7 +165,7 @@ fn a_bundle_deployment_runs_its_commit_when_the_bundle_has_staged_it() {
 fn a_commit_label_is_confirmed_if_it_came_with_the_staged_content() {
     let is_confirmed = |before: Option<(&str, &str)>, origin: EventOrigin, (commit, staged): (&str, &str)| {
         let relation = |(commit, staged): (&str, &str)| {
-            let seen = see(Some(&deployment(commit, staged, staged, staged)), None);
+            let seen = see(Some(&deployment(commit, staged, staged, staged)), None, None);
             seen.relation.expect("it has a relation")
         };
         let before = before.map(relation);
@@ -181,10 +183,10 @@ fn a_commit_label_is_confirmed_if_it_came_with_the_staged_content() {
     assert!(!is_confirmed(None, EventOrigin::Listed, two));
 
     // The confirmation of the Bundle remains valid while nothing changes, even if the Bundle changes later.
-    let mut seen = see(Some(&deployment("c2", "s-1", "s-1", "s-1")), None);
+    let mut seen = see(Some(&deployment("c2", "s-1", "s-1", "s-1")), None, None);
     assert_eq!(together_with(&mut seen, &[Some(&bundle_at("c2", 2, 0))]).revision, "c2");
     assert_eq!(together_with(&mut seen, &[Some(&bundle_at("c3", 1, 1))]).revision, "c2");
-    let again = see(Some(&deployment("c2", "s-1", "s-1", "s-1")), None).relation.unwrap();
+    let again = see(Some(&deployment("c2", "s-1", "s-1", "s-1")), None, None).relation.unwrap();
     let again = again.following(seen.relation.as_ref(), EventOrigin::Listed);
     let mut again = ReadObject { observation: seen.observation.clone(), relation: Some(again) };
     assert_eq!(together_with(&mut again, &[]).revision, "c2");
@@ -211,8 +213,8 @@ fn a_failure_counts_if_the_content_of_its_label_is_staged_and_a_success_does_not
     ] {
         assert_eq!(together(&made, &[]).status, want, "{name}");
     }
-    let before = see(Some(&deployment("c1", "s-2:o", "s-2:o", "s-2:o")), None).relation;
-    let mut alone = see(Some(&with_content("s-2:o", "s-2:o", "s-2", false)), None);
+    let before = see(Some(&deployment("c1", "s-2:o", "s-2:o", "s-2:o")), None, None).relation;
+    let mut alone = see(Some(&with_content("s-2:o", "s-2:o", "s-2", false)), None, None);
     alone.relation = alone.relation.map(|relation| relation.following(before.as_ref(), EventOrigin::Changed));
     assert_eq!(together_with(&mut alone, &[]).status, InProgress, "only the options are others, and they are not staged");
 }
@@ -303,7 +305,7 @@ fn a_deployment_without_a_commit_has_its_chart_version_or_id_as_revision() {
     assert_eq!(summary(&seen(&of_chart)), (Current, "s-1", "s-1"));
     // With a revision path, the result is the value at the path, and no Bundle is read.
     let path = RevisionPath::parse(".status.appliedDeploymentID").unwrap();
-    let seen = see(Some(&deployment("c2", "s-2", "s-2", "s-1")), Some(&path));
+    let seen = see(Some(&deployment("c2", "s-2", "s-2", "s-1")), Some(&path), None);
     assert_eq!((summary(&seen.observation), seen.relation), ((InProgress, "s-1", ""), None));
 }
 
@@ -457,7 +459,7 @@ fn a_repository_is_at_a_commit_when_all_of_its_bundles_are() {
         ("one is being deleted", vec![Some(&a), Some(&leaves)], InProgress, "Terminating"),
         ("none is there", vec![], InProgress, "NotObserved"),
     ] {
-        let said = together_with(&mut see(Some(&done), None), &parts);
+        let said = together_with(&mut see(Some(&done), None, None), &parts);
         let runs = if want == Current { "c2" } else { "" };
         assert_eq!((summary(&said), said.reason.as_str()), ((want, runs, "c2"), reason), "{name}");
         assert_eq!(said.message.is_empty(), want == Current, "{name}");
@@ -613,7 +615,7 @@ fn a_revision_path_overrides_the_revision_of_a_parent() {
         (".metadata.name", &fits, (Current, "shop", "shop")),
         (".metadata.name", &old, (InProgress, "", "shop")),
     ] {
-        let mut seen = see(Some(&parent), RevisionPath::parse(path).ok().as_ref());
+        let mut seen = see(Some(&parent), RevisionPath::parse(path).ok().as_ref(), None);
         assert_eq!(summary(&together_with(&mut seen, &[Some(part)])), want, "{path}");
     }
 }
