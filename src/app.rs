@@ -304,7 +304,7 @@ fn outside(Process { options, .. }: &Process, common: &Common) -> Result<(Secret
     let metrics = &common.metrics;
     let secrets = SecretWatches::new(common.client.clone(), common.lease.term_numbers(), metrics.clone());
     let sender = Sender::through(options.proxy.clone(), options.policy(), secrets.secrets(), metrics.clone())?;
-    Ok((secrets, sender))
+    Ok((secrets, sender.with_accounts(common.client.clone())))
 }
 
 /// Listens on an address. Returns also the address that is bound, whose port is not 0.

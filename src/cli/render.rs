@@ -57,7 +57,7 @@ pub(super) struct RenderArgs {
 enum Output {
     /// Request line, headers, and the body with JSON pretty-printed.
     Text,
-    /// A list of `{notification, trigger, method, url, headers, body, answer, judgedBy}`.
+    /// A list of `{notification, trigger, method, url, headers, headersFrom, body, answer, judgedBy}`.
     Json,
 }
 
@@ -107,6 +107,9 @@ pub(super) async fn render(args: RenderArgs) -> anyhow::Result<()> {
         shown.extend(previews(notification, &args.triggers, &given, &context)?);
     }
     anyhow::ensure!(!shown.is_empty(), "the Notification has no triggers; name one with --trigger");
+    if let Some(client) = &client {
+        add_secret_headers(client, &mut shown).await;
+    }
     if let Some(file) = &args.answer {
         let answer = ExampleAnswer::parse(&read(file)?)?;
         for preview in &mut shown {
@@ -123,6 +126,17 @@ pub(super) async fn render(args: RenderArgs) -> anyhow::Result<()> {
     match &args.send_to {
         Some(url) => send(&shown, url).await,
         None => Ok(()),
+    }
+}
+
+/// Adds the names of headers whose values are in Secrets, as far as they can be read.
+async fn add_secret_headers(client: &Client, shown: &mut [Preview]) {
+    let secrets: BTreeSet<_> = shown.iter().filter_map(|preview| preview.headers_from.clone()).collect();
+    for secret in secrets {
+        let Some(keys) = live::keys(client, &secret).await else { continue };
+        for preview in shown.iter_mut().filter(|preview| preview.headers_from.as_ref() == Some(&secret)) {
+            preview.add_secret_headers(keys.iter().map(String::as_str));
+        }
     }
 }
 

@@ -117,7 +117,7 @@ fn a_version_without_a_commit_is_a_clear_error() {
 }
 
 /// The templates whose messages name the revision beside a label, with the label of the revision that runs and of the one that ran.
-const MESSAGES: [(Builtin, [&str; 2]); 25] = [
+const MESSAGES: [(Builtin, [&str; 2]); 27] = [
     (Builtin::Slack, RUNS),
     (Builtin::Teams, RUNS),
     (Builtin::GoogleChat, RUNS),
@@ -131,6 +131,8 @@ const MESSAGES: [(Builtin, [&str; 2]); 25] = [
     (Builtin::Lark, RUNS),
     (Builtin::Zoom, RUNS),
     (Builtin::Ntfy, RUNS),
+    (Builtin::Zulip, RUNS),
+    (Builtin::Pushover, RUNS),
     (Builtin::GithubIssueComment, RUNS),
     (Builtin::GithubPullRequestComment, RUNS),
     (Builtin::GiteaPullRequestComment, RUNS),

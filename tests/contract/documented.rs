@@ -276,6 +276,30 @@ pub fn flux_event() -> Value {
     record(&properties, &required)
 }
 
+/// <https://zulip.com/api/send-message>: a form
+pub fn zulip() -> Value {
+    let properties = json!({
+        "type": {"enum": ["stream", "channel"]},
+        "to": {"type": "string", "minLength": 1},
+        "topic": {"type": "string", "minLength": 1, "maxLength": 60},
+        "content": {"type": "string", "minLength": 1, "maxLength": 10_000},
+    });
+    record(&properties, &["type", "to", "topic", "content"])
+}
+
+/// <https://pushover.net/api>: a form, whose token and user are in the query
+pub fn pushover() -> Value {
+    let properties = json!({
+        "title": {"type": "string", "maxLength": 250},
+        "message": {"type": "string", "minLength": 1, "maxLength": 1024},
+        "url": {"type": "string", "maxLength": 512},
+        "url_title": {"type": "string", "maxLength": 100},
+        "priority": {"enum": ["-2", "-1", "0", "1"]},
+        "timestamp": {"type": "string", "pattern": "^[0-9]+$"},
+    });
+    record(&properties, &["message"])
+}
+
 fn post(path: &str, query: &[&str], properties: &Value, required: &[&str]) -> Value {
     operation("post", path, query, properties, required)
 }

@@ -147,6 +147,22 @@ fn telegram_interprets_only_the_tags_of_the_template() {
     }
 }
 
+/// <https://zulip.com/help/format-your-message-using-markdown>: Zulip has no escapes, and interprets nothing in code.
+#[test]
+fn zulip_interprets_only_the_code_of_the_template() {
+    let body = body(Builtin::Zulip);
+    let (lines, block) = body["content"].as_str().unwrap().split_once("\n```text\n").unwrap();
+    assert!(block.ends_with("\n```") && block.matches("```").count() == 1, "{block}");
+    for line in lines.lines() {
+        // What is outside of code is at the even places.
+        let parts: Vec<&str> = line.split('`').collect();
+        assert!(parts.len() % 2 == 1, "code that is not closed: {line}");
+        let outside: String = parts.iter().step_by(2).copied().collect();
+        let own = outside.replace("<time:", "").replace("Z>", "");
+        assert!(!own.contains(['<', '>', '@', '#', '*', '_', '[', '|', '~', '$']), "{line}");
+    }
+}
+
 #[test]
 fn google_chat_interprets_only_the_tags_of_the_template() {
     let body = body(Builtin::GoogleChat);

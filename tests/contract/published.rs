@@ -101,6 +101,8 @@ pub fn contract(builtin: Builtin) -> Contract {
         Builtin::GitlabMergeRequestComment => {
             OneOf([documented::gitlab_note(), documented::gitlab_note_update()].map(documented).into())
         }
+        Builtin::Zulip => Schema(schema_of(&documented::zulip())),
+        Builtin::Pushover => Schema(schema_of(&documented::pushover())),
         Builtin::GrafanaAnnotation => Operation(documented(documented::grafana())),
         Builtin::Generic => Ours,
     }

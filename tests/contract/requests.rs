@@ -44,9 +44,9 @@ fn both(data: Data) -> [Data; 2] {
 }
 
 #[test]
-fn every_request_is_json_within_its_limits_and_stays_at_its_receiver() {
+fn every_request_is_json_or_a_form_within_its_limits_and_stays_at_its_receiver() {
     each_request(|subject, request| {
-        let body: Value = match serde_json::from_str(&request.body) {
+        let body = match request.parsed() {
             Ok(body) => body,
             Err(error) => return vec![format!("{error}: {}", request.body)],
         };
@@ -202,6 +202,31 @@ fn the_name_of_the_sender_is_in_requests_that_create_a_message() {
         let unnamed = Subject::in_mode(builtin, mode).render(&data).unwrap();
         assert_eq!(unnamed.json().get(field), None, "{}, {mode}", builtin.as_str());
     }
+}
+
+/// Ten fields of any length fit beside any other text of the message, and each of them is in the request.
+#[test]
+fn ten_fields_keep_a_request_within_its_limits() {
+    let fields: String = (0..10).map(|n| format!("{}{n}: v{n}v {{{{message}}}}\n", "n".repeat(59))).collect();
+    let has_fields = |builtin: Builtin| {
+        relaybook_settings::render::builtin(builtin).metadata.parameters.iter().any(|declared| declared.name == "fields")
+    };
+    let mut wrong = Vec::new();
+    for builtin in Builtin::ALL.into_iter().filter(|builtin| has_fields(*builtin)) {
+        let (subject, contract) = (Subject::setting(builtin, &[("fields", &fields)]), contract(builtin));
+        let empty = Subject::setting(builtin, &[("fields", "Never: {{#if (eq type \"\")}}x{{/if}}")]);
+        for (type_, row, data) in subject.types().flat_map(awkward::rows) {
+            let request = subject.render(&data).unwrap();
+            let body = request.json();
+            let limits = subject.metadata.limits.iter().flat_map(|limit| over(limit, &request, &body));
+            let problems = limits.chain(contract.problems(&request)).chain(contract.problems(&empty.render(&data).unwrap()));
+            wrong.extend(problems.map(|problem| format!("{}, {}, {row}: {problem}", builtin.as_str(), type_.as_str())));
+        }
+        let failed = subject.body(TransitionType::Failed, |_| {}).to_string();
+        let is_there = |n: usize| failed.contains(&format!("v{n}v"));
+        assert!((0..10).all(is_there) && failed.contains(&"n".repeat(19)), "{}: {failed}", builtin.as_str());
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// Describes the fields of a request that exceed a limit.

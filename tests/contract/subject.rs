@@ -165,7 +165,17 @@ impl Subject {
 
 impl Request {
     pub fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("not JSON: {e}: {}", self.body))
+        self.parsed().unwrap_or_else(|e| panic!("not JSON: {e}: {}", self.body))
+    }
+
+    /// Returns the body as JSON. A form is an object of texts.
+    pub fn parsed(&self) -> Result<Value, serde_json::Error> {
+        serde_json::from_str(&self.body).or_else(|error| {
+            let is_form =
+                self.content_type == "application/x-www-form-urlencoded" && !self.body.contains(char::is_whitespace);
+            let pairs = || url::form_urlencoded::parse(self.body.as_bytes()).map(|(n, v)| (n.into_owned(), Value::from(v)));
+            if is_form { Ok(pairs().collect()) } else { Err(error) }
+        })
     }
 
     pub fn header(&self, name: &str) -> Option<&str> {
@@ -188,7 +198,7 @@ fn endpoint(metadata: &Metadata) -> Value {
 fn shown(auth: &AuthRef) -> String {
     match auth {
         AuthRef::Basic { .. } => "authorization: Basic <username and password>".to_owned(),
-        AuthRef::GithubApp(_) | AuthRef::OAuth2(_) => "authorization: Bearer <token>".to_owned(),
+        AuthRef::GithubApp(_) | AuthRef::OAuth2(_) | AuthRef::Workload(_) => "authorization: Bearer <token>".to_owned(),
         AuthRef::Token { header, scheme, .. } if scheme.is_empty() => format!("{header}: <token>"),
         AuthRef::Token { header, scheme, .. } => format!("{header}: {scheme} <token>"),
     }

@@ -133,6 +133,12 @@ fn words_of_incidents_and_events() -> impl IntoIterator<Item = Words> {
             "warning"       "white_check_mark" "warning"    "white_check_mark" "white_check_mark" "white_check_mark"
             "hourglass_flowing_sand" "hourglass_flowing_sand" "hourglass_flowing_sand" "white_check_mark" "x"
         ]
+        Pushover "/priority" [
+            "0"
+            "0"             "-1"            "1"             "0"             "0"
+            "1"             "0"             "1"             "0"             "0"             "0"
+            "0"             "0"             "0"             "0"             "1"
+        ]
         Pagerduty "/event_action" [
             null
             "resolve"       null            "trigger"       "resolve"       "resolve"
@@ -328,6 +334,7 @@ fn each_transition_has_an_emoji_in_a_chat() {
         (Builtin::Rocketchat, "/text", ""),
         (Builtin::Telegram, "/text", ""),
         (Builtin::Matrix, "/body", ""),
+        (Builtin::Zulip, "/content", ""),
         (Builtin::GithubIssueComment, "/body", "### "),
         (Builtin::GithubPullRequestComment, "/body", "### "),
         (Builtin::GiteaPullRequestComment, "/body", "### "),
@@ -349,6 +356,7 @@ fn each_transition_has_an_emoji_in_a_chat() {
 fn each_transition_is_named_if_there_is_no_emoji() {
     let places = [
         (Builtin::Ntfy, "/title"),
+        (Builtin::Pushover, "/title"),
         (Builtin::Pagerduty, "/payload/summary"),
         (Builtin::IncidentIo, "/title"),
         (Builtin::DatadogEvent, "/title"),
@@ -366,7 +374,7 @@ fn each_transition_is_named_if_there_is_no_emoji() {
 }
 
 /// The templates that contain a message as text.
-const WITH_A_TEXT: [Builtin; 26] = [
+const WITH_A_TEXT: [Builtin; 28] = [
     Builtin::Slack,
     Builtin::Teams,
     Builtin::Mattermost,
@@ -382,6 +390,8 @@ const WITH_A_TEXT: [Builtin; 26] = [
     Builtin::IncidentIo,
     Builtin::NewRelicEvent,
     Builtin::FluxEvent,
+    Builtin::Zulip,
+    Builtin::Pushover,
     Builtin::MattermostBot,
     Builtin::GithubIssueComment,
     Builtin::GithubPullRequestComment,

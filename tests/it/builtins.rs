@@ -143,6 +143,34 @@ async fn a_missing_label_blocks_deliveries_until_it_is_set() {
     assert_eq!(receiver.to("/hook/web")[0].json()["sha"], NEW[10..]);
 }
 
+/// Names are literal, so a wrong line is found before the first change, and the text of the cluster never makes one wrong.
+#[tokio::test]
+async fn fields_are_lines_of_a_message() {
+    let world = World::new("fields").await;
+    let receiver = Receiver::start();
+    world.kustomize("web", OLD).await;
+    world.flux_pipeline("shop", &["dev/web"]).await;
+    let fields = "Team: {{default pipeline.labels.team \"\"}}\nSaid: {{message}}";
+    let template = json!({"builtin": "mattermost", "parameters": {"fields": format!("{fields}\npayments")}});
+    world.builtin("hook", &receiver, template, json!({"triggers": in_dev(&["Failed"])})).await;
+    let _relaybook = Relaybook::start(&world).await;
+    let refused = world.condition("hook", "Ready", |c| c.reason == "TemplateInvalid").await;
+    let says = refused.message.contains("spec.template.parameters.fields: field 3 has no literal name");
+    assert!(says, "{}", refused.message);
+    world.patch::<Notification>("hook", json!({"spec": {"template": {"parameters": {"fields": fields}}}})).await;
+    world.ready("hook").await;
+    world.settled().await;
+    let revisions = json!({"lastAppliedRevision": OLD, "lastAttemptedRevision": NEW});
+    world.flux("web", vec![condition("Ready", "False", "HealthCheckFailed", "one\nTeam: b")], revisions).await;
+    let sent = receiver.wait("/", 1).await[0].json();
+    Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &[&format!("Failed {NEW}")]).check().await;
+    let named = |name: &str| {
+        let all = sent["attachments"][0]["fields"].as_array().unwrap();
+        all.iter().filter(|field| field["title"] == name).map(|field| field["value"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!((named("Team"), named("Said")), (vec![], vec![json!("one Team: b")]));
+}
+
 /// Waits until a delivery has this reason. Returns its error.
 async fn waits(world: &World, what: &str, reason: &str) -> String {
     let is = |d: &Delivery| d.status.as_ref().is_some_and(|s| s.reason.as_deref() == Some(reason));

@@ -120,7 +120,7 @@ async fn metrics_have_stable_names_and_labels() {
     assert_eq!(before, series, "every series exists from the start, and no series depends on the names of objects");
 }
 
-const FAMILIES: [(&str, &str); 35] = [
+const FAMILIES: [(&str, &str); 36] = [
     ("relaybook_api_writes", "counter"),
     ("relaybook_api_writes_paced", "counter"),
     ("relaybook_attempts", "counter"),
@@ -153,6 +153,7 @@ const FAMILIES: [(&str, &str); 35] = [
     ("relaybook_request_duration_seconds", "histogram"),
     ("relaybook_spans", "counter"),
     ("relaybook_tasks", "gauge"),
+    ("relaybook_token_requests", "counter"),
     ("relaybook_watch_errors", "counter"),
     ("relaybook_watch_restarts", "counter"),
     ("relaybook_workers", "gauge"),

@@ -9,6 +9,7 @@ use ring::hmac;
 use serde_json::json;
 
 use crate::support::receiver::Request;
+use crate::support::relaybook::command;
 use crate::support::{Oracle, Receiver, Relaybook, Reply, World, eventually};
 
 #[tokio::test]
@@ -339,6 +340,10 @@ async fn headers_and_the_signature_of_the_body_follow_their_secrets() {
         (last.header("x-api-key") == "second").then_some(()).ok_or_else(|| last.header("x-api-key").to_owned())
     })
     .await;
+    let shown = command(&world, &["render", "hook", "-n", world.ns.as_str(), "--trigger", "Deployed", "--allow-http"]).await;
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    let named = shown.contains("\nx-api-key: ***\n") && shown.contains("\nx-team: a\n");
+    assert!(named && !shown.contains("second") && !shown.contains("/headers"), "{shown}");
     let sent = receiver.to("/hook/web").first().cloned().unwrap();
     assert_eq!((sent.header("x-api-key"), sent.header("x-team")), ("first", "a"));
     assert_eq!(sent.header("x-hub-signature-256"), body_signature("open sesame", &sent.body));

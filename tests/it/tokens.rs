@@ -1,10 +1,15 @@
 //! Credentials that are issued for a short time: a GitHub App, and OAuth 2.0. The token is requested by the controller, and is in no object.
 
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use relaybook_api::{Delivery, Notification, Outcome};
+use ring::signature::{ECDSA_P256_SHA256_FIXED, UnparsedPublicKey};
 use serde_json::{Value, json};
 
 use crate::support::receiver::Request;
-use crate::support::{Receiver, Relaybook, Reply, World};
+use crate::support::{Oracle, Receiver, Relaybook, Reply, World};
 
 const PEM: &str = include_str!("../../crates/egress/src/tokens/app.pem");
 const COMMIT: &str = "5f3d2c1b0a9e8d7c6b5a4f3e2d1c0b9a8f7e6d5c";
@@ -81,6 +86,98 @@ async fn a_github_app_and_an_oauth_client_send_with_issued_tokens() {
 
     let everything = serde_json::to_string(&(world.deliveries().await, world.get_notification("board").await)).unwrap();
     assert!(!everything.contains("t0k3n") && !everything.contains("s3cr3t"), "a token or a secret is in an object");
+}
+
+/// Decodes a part of a JSON Web Token or a key, which is Base64 for URLs.
+fn decoded(text: &str) -> Vec<u8> {
+    let digits = ('A'..='Z').chain('a'..='z').chain('0'..='9').chain(['-', '_']).collect::<String>();
+    let (mut bytes, mut bits, mut known) = (Vec::new(), 0_usize, 0);
+    for digit in text.chars().filter_map(|c| digits.find(c)) {
+        (bits, known) = ((bits << 6 | digit) & 0xffff, known + 6);
+        if known >= 8 {
+            known -= 8;
+            bytes.push(u8::try_from(bits >> known & 0xff).unwrap());
+        }
+    }
+    bytes
+}
+
+/// Returns the keys with which the API server signs tokens.
+async fn signing_keys(world: &World) -> Vec<Vec<u8>> {
+    let asked = http::Request::get("/openid/v1/jwks").body(Vec::new()).unwrap();
+    let keys: Value = serde_json::from_str(&world.client.request_text(asked).await.unwrap()).unwrap();
+    let part = |key: &Value, name: &str| decoded(key[name].as_str().unwrap());
+    let point = |key: &Value| [vec![4], part(key, "x"), part(key, "y")].concat();
+    keys["keys"].as_array().unwrap().iter().map(point).collect()
+}
+
+/// Answers as an authorization server that trusts the tokens of one ServiceAccount, and issues a token to a client with one.
+fn exchange(request: &Request, keys: &[Vec<u8>], subject: &str) -> Reply {
+    let form: std::collections::BTreeMap<_, _> = url::form_urlencoded::parse(&request.body).into_owned().collect();
+    let get = |name: &str| form.get(name).map(String::as_str).unwrap_or_default();
+    let (signed, signature) = get("client_assertion").rsplit_once('.').unwrap_or_default();
+    let signature = decoded(signature);
+    let verifies =
+        |key: &Vec<u8>| UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, key).verify(signed.as_bytes(), &signature).is_ok();
+    let claims = decoded(signed.split_once('.').unwrap_or_default().1);
+    let claims: Value = serde_json::from_slice(&claims).unwrap_or_default();
+    let (from, to) = (claims["iat"].as_i64().unwrap_or_default(), claims["exp"].as_i64().unwrap_or_default());
+    let is_client = keys.iter().any(verifies)
+        && claims["iss"] == "https://kubernetes.default.svc"
+        && claims["aud"] == json!(["api://exchange"])
+        && claims["sub"] == subject
+        && to - from == 600
+        && get("client_assertion_type") == "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+        && (get("grant_type"), get("client_id")) == ("client_credentials", "7");
+    let token = json!({"access_token": "0auth-t0k3n", "token_type": "Bearer", "expires_in": 600});
+    if is_client { Reply::status(200).body(&token.to_string()) } else { Reply::status(401).body(&claims.to_string()) }
+}
+
+#[tokio::test]
+async fn a_client_without_a_secret_sends_a_token_of_its_service_account() {
+    let world = World::new("workload").await;
+    let (board, issuer) = (Receiver::start(), Receiver::start());
+    let (keys, subject) = (signing_keys(&world).await, format!("system:serviceaccount:{}:notifier", world.ns));
+    issuer.decide(move |request| exchange(request, &keys, &subject));
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.create::<ServiceAccount>(json!({"metadata": {"name": "notifier"}})).await;
+    // As docs/permissions.md says, for any account of Relaybook in this namespace.
+    let rule = |resource: &str, verb: &str| json!({"apiGroups": [""], "resources": [resource], "resourceNames": ["notifier"], "verbs": [verb]});
+    let rules = [rule("serviceaccounts", "get"), rule("serviceaccounts/token", "create")];
+    world.create::<Role>(json!({"metadata": {"name": "notifier"}, "rules": rules})).await;
+    let group = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": format!("system:serviceaccounts:{}", world.ns)});
+    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "notifier"});
+    world.create::<RoleBinding>(json!({"metadata": {"name": "notifier"}, "subjects": [group], "roleRef": role})).await;
+    let account = json!({"name": "notifier", "audience": "api://exchange"});
+    let client = json!({"oauth2": {"tokenUrl": issuer.url("/token"), "serviceAccount": account, "clientId": "7"}});
+    let wait = json!({"retry": {"initial": "1s", "max": "1s"}});
+    world.notification("board", &board, json!({"endpoint": {"auth": client}, "delivery": wait})).await;
+    let relaybook = Relaybook::start(&world).await;
+    world.settled().await;
+    world.cursor("shop", "board").await;
+
+    world.ship("web", "2").await;
+    let has = |outcome: Option<Outcome>, reason: Option<&'static str>| {
+        move |d: &Delivery| d.status.as_ref().is_some_and(|s| s.outcome == outcome && s.reason.as_deref() == reason)
+    };
+    let waits = world.delivery("Deployed 2", has(None, Some("TokenRefused"))).await.status.unwrap();
+    let error = waits.error.unwrap();
+    let url = issuer.url("/token");
+    let lacks = format!(
+        "/notifier: its owner has not consented; set its annotations relaybook.dev/token-url: {url}, relaybook.dev/audience: api://exchange"
+    );
+    assert!(error.contains("the token of the ServiceAccount: ") && error.ends_with(&lacks), "{error}");
+    assert_eq!((issuer.log().len(), board.log().len()), (0, 0));
+
+    let consent = json!({"relaybook.dev/token-url": url, "relaybook.dev/audience": "api://exchange"});
+    world.patch::<ServiceAccount>("notifier", json!({"metadata": {"annotations": consent}})).await;
+    // The server is asked again after a minute at most.
+    world.delivery_within(Duration::from_secs(150), "Deployed 2", has(Some(Outcome::Delivered), None)).await;
+    assert_eq!(board.log()[0].header("authorization"), "Bearer 0auth-t0k3n");
+    Oracle::new(&world, &board).lane("shop/board/dev/web", &["Deployed 2"]).check().await;
+    let everything = serde_json::to_string(&(world.deliveries().await, world.get_notification("board").await)).unwrap();
+    assert!(!everything.contains("eyJ") && !everything.contains("t0k3n") && !relaybook.log().contains("eyJ"));
 }
 
 #[tokio::test]

@@ -227,6 +227,50 @@ fn bad_hooks() -> Vec<Bad> {
     ]
 }
 
+fn bad_clients() -> Vec<Bad> {
+    vec![
+        ("a client without a tokenUrl", endpoint(json!({"auth": {"oauth2": {"secretRef": {"name": "s"}}}})), "tokenUrl"),
+        (
+            "a tokenUrl that is a template",
+            endpoint(json!({"auth": {"oauth2": {"secretRef": {"name": "s"}, "tokenUrl": "https://{{a}}"}}})),
+            "must be literal",
+        ),
+        (
+            "a parameter that Relaybook sets",
+            endpoint(json!({"auth": {"oauth2": {
+                "secretRef": {"name": "s"}, "tokenUrl": "https://a.net", "parameters": {"grant_type": "password"},
+            }}})),
+            "are set by Relaybook",
+        ),
+        (
+            "a client with nothing",
+            endpoint(json!({"auth": {"oauth2": {"tokenUrl": "https://a.net"}}})),
+            "set exactly one of secretRef and",
+        ),
+        (
+            "a client with an audience of two words",
+            endpoint(json!({"auth": {"oauth2": {
+                "tokenUrl": "https://a.net", "serviceAccount": {"name": "a", "audience": "b c"},
+            }}})),
+            "audience",
+        ),
+        (
+            "a place for a secret that there is not",
+            endpoint(json!({"auth": {"oauth2": {
+                "tokenUrl": "https://a.net", "serviceAccount": {"name": "a", "audience": "b"}, "clientAuthentication": "Body",
+            }}})),
+            "clientAuthentication is only for secretRef",
+        ),
+        (
+            "an ID beside a Secret",
+            endpoint(
+                json!({"auth": {"oauth2": {"tokenUrl": "https://a.net", "secretRef": {"name": "s"}, "clientId": "7"}}}),
+            ),
+            "clientId is only for serviceAccount",
+        ),
+    ]
+}
+
 fn bad_endpoints() -> Vec<Bad> {
     let secret = json!({"name": "s", "key": "k"});
     let both = json!({"basic": {"secretRef": {"name": "s"}}, "token": {"secretKeyRef": secret}});
@@ -258,19 +302,6 @@ fn bad_endpoints() -> Vec<Bad> {
             "a permission that is none",
             endpoint(json!({"auth": {"githubApp": {"secretRef": {"name": "s"}, "permissions": {"Statuses": "read"}}}})),
             "consist of small letters and underscores",
-        ),
-        ("a client without a tokenUrl", endpoint(json!({"auth": {"oauth2": {"secretRef": {"name": "s"}}}})), "tokenUrl"),
-        (
-            "a tokenUrl that is a template",
-            endpoint(json!({"auth": {"oauth2": {"secretRef": {"name": "s"}, "tokenUrl": "https://{{a}}"}}})),
-            "must be literal",
-        ),
-        (
-            "a parameter that Relaybook sets",
-            endpoint(json!({"auth": {"oauth2": {
-                "secretRef": {"name": "s"}, "tokenUrl": "https://a.net", "parameters": {"grant_type": "password"},
-            }}})),
-            "are set by Relaybook",
         ),
         ("a method without a body", endpoint(json!({"method": "GET"})), "supported values: \"POST\", \"PUT\", \"PATCH\""),
         ("a timeout over 60s", endpoint(json!({"timeout": "61s"})), "from 100ms to 60s"),
@@ -396,7 +427,7 @@ fn bad_notifications() -> Vec<Bad> {
 /// Returns the objects that must be rejected.
 pub fn bad() -> Vec<Bad> {
     let pipelines = bad_pipelines().into_iter().chain(bad_promotions()).chain(bad_repositories()).chain(bad_hooks());
-    pipelines.chain(bad_endpoints()).chain(bad_notifications()).collect()
+    pipelines.chain(bad_endpoints()).chain(bad_clients()).chain(bad_notifications()).collect()
 }
 
 /// Returns the objects that must be accepted.
@@ -436,6 +467,12 @@ pub fn good() -> Vec<(&'static str, Value)> {
         ("a URL from a Secret", endpoint(json!({"url": null, "urlFrom": {"secretKeyRef": secret}}))),
         ("a token", endpoint(json!({"auth": {"token": {"secretKeyRef": secret, "header": "X-Token", "scheme": ""}}}))),
         ("basic authentication", endpoint(json!({"auth": {"basic": {"secretRef": {"name": "s"}}}, "method": "PUT"}))),
+        (
+            "a client without a secret",
+            endpoint(json!({"auth": {"oauth2": {
+                "tokenUrl": "https://a.net/token", "serviceAccount": {"name": "a", "audience": "api://x"}, "clientId": "7",
+            }}})),
+        ),
         ("the longest timeout", endpoint(json!({"timeout": "1m", "connectTimeout": "500ms"}))),
         ("headers", endpoint(json!({"headers": {"X-Team": "{{pipeline.name}}", "Accept": "application/json"}}))),
         (

@@ -20,8 +20,8 @@ use super::conditions::Condition;
 use super::values::transition::TransitionType;
 pub use builtin::Builtin;
 pub use endpoint::{
-    Auth, BasicAuth, CaFrom, ClientAuthentication, ClientCertificate, Endpoint, GithubAppAuth, HeadersFrom, Method,
-    OAuth2Auth, Thread, ThreadUpdate, Tls, TokenAuth, UrlFrom,
+    Auth, BasicAuth, CaFrom, ClientAccount, ClientAuthentication, ClientCertificate, Endpoint, GithubAppAuth, HeadersFrom,
+    Method, OAuth2Auth, Thread, ThreadUpdate, Tls, TokenAuth, UrlFrom,
 };
 pub use signing::{Signing, SigningScheme};
 pub use test_request::{LastTest, TEST, TestRequest, TestResult};

@@ -84,6 +84,20 @@ impl RequestClass {
 }
 
 label! {
+    /// The result of a request for a token that a server issues.
+    "result": TokenResult {
+        /// The server issued one.
+        Issued => "issued",
+        /// The server refused it, or its owner has not consented.
+        Refused => "refused",
+        /// There was no answer in time.
+        Unanswered => "unanswered",
+        /// No request was made, for example because a value in a Secret cannot be used.
+        NotSent => "not_sent",
+    }
+}
+
+label! {
     /// The state of a remote cluster.
     "state": Cluster {
         /// It answers.

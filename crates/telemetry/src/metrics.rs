@@ -12,7 +12,8 @@ use jiff::Timestamp;
 
 pub use super::by_notification::Share;
 pub use super::labels::{
-    ApiWrite, Cluster, Hook, HookResult, LaneState, Removal, RequestClass, SpanResult, Watch, Worker, WriteResult,
+    ApiWrite, Cluster, Hook, HookResult, LaneState, Removal, RequestClass, SpanResult, TokenResult, Watch, Worker,
+    WriteResult,
 };
 use super::labels::{BucketLabels, LeaseLabels};
 use families::Families;
@@ -49,6 +50,11 @@ impl Metrics {
     /// Counts a request to a forge or its Git server that has ended.
     pub fn forge_request(&self, class: RequestClass) {
         self.families.forge_requests.get_or_create(&class).inc();
+    }
+
+    /// Counts a request for a token that a server issues.
+    pub fn token_request(&self, result: TokenResult) {
+        self.families.token_requests.get_or_create(&result).inc();
     }
 
     /// Records the duration of a request, with or without an answer.

@@ -87,11 +87,15 @@ pub enum Builtin {
     GiteaPullRequestComment,
     /// A comment on the merge request of a commit at GitLab.
     GitlabMergeRequestComment,
+    /// A message of a bot in Zulip.
+    Zulip,
+    /// A push notification of Pushover.
+    Pushover,
 }
 
 impl Builtin {
     /// All built-in templates, in the order of the documentation.
-    pub const ALL: [Self; 40] = [
+    pub const ALL: [Self; 42] = [
         Self::GithubCommitStatus,
         Self::GithubRepositoryDispatch,
         Self::GitlabCommitStatus,
@@ -132,6 +136,8 @@ impl Builtin {
         Self::GithubPullRequestComment,
         Self::GiteaPullRequestComment,
         Self::GitlabMergeRequestComment,
+        Self::Zulip,
+        Self::Pushover,
     ];
 
     /// Returns the name, as it is written in the resource.
@@ -178,6 +184,8 @@ impl Builtin {
             Self::GithubPullRequestComment => "github-pull-request-comment",
             Self::GiteaPullRequestComment => "gitea-pull-request-comment",
             Self::GitlabMergeRequestComment => "gitlab-merge-request-comment",
+            Self::Zulip => "zulip",
+            Self::Pushover => "pushover",
         }
     }
 

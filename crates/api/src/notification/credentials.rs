@@ -24,6 +24,11 @@ pub const CLIENT_ID: &str = "clientId";
 /// Key of the client's secret in a Secret for OAuth 2.0.
 pub const CLIENT_SECRET: &str = "clientSecret";
 
+/// Annotation of a ServiceAccount: the only token endpoint for which a token of it is requested.
+pub const TOKEN_URL: &str = "relaybook.dev/token-url";
+/// Annotation of a ServiceAccount: the only audience for which a token of it is requested.
+pub const AUDIENCE: &str = "relaybook.dev/audience";
+
 /// Credentials by reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthRef {
@@ -47,6 +52,8 @@ pub enum AuthRef {
     GithubApp(Arc<GithubAppRef>),
     /// A token of an OAuth 2.0 authorization server.
     OAuth2(Arc<OAuth2Ref>),
+    /// The same, for a client without a secret.
+    Workload(Arc<WorkloadRef>),
 }
 
 /// A GitHub App by reference, and what its tokens are for.
@@ -71,6 +78,23 @@ pub struct OAuth2Ref {
     pub scope: Option<String>,
     /// Where ID and secret are in the request.
     pub client_authentication: ClientAuthentication,
+    /// Further parameters of the form.
+    pub parameters: BTreeMap<String, String>,
+}
+
+/// A client of an OAuth 2.0 authorization server that proves who it is with a token of a ServiceAccount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkloadRef {
+    /// The token endpoint.
+    pub token_url: Url,
+    /// The ServiceAccount.
+    pub account: ObjectName,
+    /// The audience of its token.
+    pub audience: String,
+    /// The client's ID.
+    pub client_id: Option<String>,
+    /// The scope to request.
+    pub scope: Option<String>,
     /// Further parameters of the form.
     pub parameters: BTreeMap<String, String>,
 }
@@ -151,27 +175,44 @@ pub enum Needed {
 }
 
 impl Needed {
-    /// Returns the Secret.
+    /// Returns the Secret, if there is one.
     #[must_use]
-    pub fn secret(&self) -> ObjectName {
+    pub fn secret(&self) -> Option<ObjectName> {
         match self {
-            Self::Url(key) | Self::Authorities(key) => key.secret(),
+            Self::Url(key) | Self::Authorities(key) => Some(key.secret()),
             Self::Auth(auth) => auth.secret(),
-            Self::SigningKeys(signing) => signing.secret.clone(),
-            Self::Headers(name) | Self::ClientCertificate(name) => name.clone(),
+            Self::SigningKeys(signing) => Some(signing.secret.clone()),
+            Self::Headers(name) | Self::ClientCertificate(name) => Some(name.clone()),
         }
+    }
+
+    /// Returns the namespace that it is from.
+    #[must_use]
+    pub fn namespace(&self) -> Option<String> {
+        let account = if let Self::Auth(auth) = self { auth.account() } else { None };
+        account.cloned().or_else(|| self.secret()).map(|name| name.namespace)
     }
 }
 
 impl AuthRef {
-    /// Returns the Secret with these credentials.
+    /// Returns the Secret with these credentials, if there is one.
     #[must_use]
-    pub fn secret(&self) -> ObjectName {
+    pub fn secret(&self) -> Option<ObjectName> {
         match self {
-            Self::Basic { namespace, name } => ObjectName::new(namespace, name),
-            Self::Token { secret, .. } => secret.secret(),
-            Self::GithubApp(app) => app.secret.clone(),
-            Self::OAuth2(client) => client.secret.clone(),
+            Self::Basic { namespace, name } => Some(ObjectName::new(namespace, name)),
+            Self::Token { secret, .. } => Some(secret.secret()),
+            Self::GithubApp(app) => Some(app.secret.clone()),
+            Self::OAuth2(client) => Some(client.secret.clone()),
+            Self::Workload(_) => None,
+        }
+    }
+
+    /// Returns the ServiceAccount whose token these credentials use.
+    #[must_use]
+    pub fn account(&self) -> Option<&ObjectName> {
+        match self {
+            Self::Workload(workload) => Some(&workload.account),
+            Self::Basic { .. } | Self::Token { .. } | Self::GithubApp(_) | Self::OAuth2(_) => None,
         }
     }
 
@@ -180,7 +221,7 @@ impl AuthRef {
     pub fn header(&self) -> HeaderName {
         match self {
             Self::Token { header, .. } => header.clone(),
-            Self::Basic { .. } | Self::GithubApp(_) | Self::OAuth2(_) => http::header::AUTHORIZATION,
+            Self::Basic { .. } | Self::GithubApp(_) | Self::OAuth2(_) | Self::Workload(_) => http::header::AUTHORIZATION,
         }
     }
 
@@ -195,6 +236,7 @@ impl AuthRef {
                 let key = |key| SecretKey::new(&client.secret.namespace, &client.secret.name, key);
                 [CLIENT_ID, CLIENT_SECRET].map(key).to_vec()
             }
+            Self::Workload(_) => Vec::new(),
         }
     }
 }

@@ -271,6 +271,12 @@ pub struct GithubAppAuth {
 /// A client at an OAuth 2.0 authorization server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": "has(self.secretRef) != has(self.serviceAccount)", "message": "set exactly one of secretRef and serviceAccount"},
+    {"rule": "!has(self.clientId) || has(self.serviceAccount)",
+     "message": "clientId is only for serviceAccount; with secretRef, the ID is in the Secret"},
+    {"rule": "!has(self.clientAuthentication) || has(self.secretRef)", "message": "clientAuthentication is only for secretRef"},
+]))]
 pub struct OAuth2Auth {
     /// URL of the token endpoint.
     #[schemars(length(min = 1, max = 2048), extend("x-kubernetes-validations" = [
@@ -280,7 +286,15 @@ pub struct OAuth2Auth {
     ]))]
     pub token_url: String,
     /// The Secret with the keys `clientId` and `clientSecret`.
-    pub secret_ref: SecretRef,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<SecretRef>,
+    /// A ServiceAccount whose token proves who the client is, instead of a secret (RFC 7523).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_account: Option<ClientAccount>,
+    /// The client's ID, for `serviceAccount`, if the authorization server requires it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512))]
+    pub client_id: Option<String>,
     /// The scope to request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
@@ -291,10 +305,22 @@ pub struct OAuth2Auth {
     /// Further parameters of the form, such as `audience` or `resource`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 8, "x-kubernetes-validations" = [
-        {"rule": "self.all(k, !(k in ['grant_type', 'scope', 'client_id', 'client_secret']))",
-         "message": "grant_type, scope, client_id and client_secret are set by Relaybook"},
+        {"rule": "self.all(k, !(k in ['grant_type', 'scope', 'client_id', 'client_secret', 'client_assertion', 'client_assertion_type']))",
+         "message": "grant_type, scope, client_id, client_secret and client_assertion are set by Relaybook"},
     ]), schema_with = "form")]
     pub parameters: Option<BTreeMap<String, String>>,
+}
+
+/// A ServiceAccount of this namespace. It must have the annotations `relaybook.dev/token-url` and `relaybook.dev/audience` with these values.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClientAccount {
+    /// Its name.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// The only audience of its token, as the authorization server requires it.
+    #[schemars(length(min = 1, max = 512), regex(pattern = "^[!-~]+$"))]
+    pub audience: String,
 }
 
 /// Where the ID and the secret of an OAuth 2.0 client are in the request for a token (RFC 6749, 2.3.1).

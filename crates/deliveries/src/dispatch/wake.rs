@@ -63,7 +63,7 @@ pub(super) fn set_wanted(ctx: &Context) {
     ctx.secrets.set_wanted(|| {
         let all = all();
         let sending = all.iter().filter_map(|n| n.sending.as_ref().ok());
-        sending.flat_map(Sending::secrets).map(|needed| needed.secret()).collect()
+        sending.flat_map(Sending::secrets).filter_map(|needed| needed.secret()).collect()
     });
 }
 
@@ -73,7 +73,7 @@ pub(super) fn enqueue_affected_by_secret(ctx: &Context, secret: &ObjectName) {
 }
 
 fn refers(notification: &EffectiveNotification, secret: &ObjectName) -> bool {
-    notification.sending.as_ref().is_ok_and(|s| s.secrets().iter().any(|needed| needed.secret() == *secret))
+    notification.sending.as_ref().is_ok_and(|s| s.secrets().iter().any(|needed| needed.secret().as_ref() == Some(secret)))
 }
 
 /// Follows the ConfigMaps that notifications refer to.

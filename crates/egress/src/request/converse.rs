@@ -328,7 +328,7 @@ fn unfit(problem: &Problem) -> AttemptResult {
     AttemptResult::NotSent(NotSent::InvalidRequest("it cannot be rendered with the values of the receiver's answers"))
 }
 
-/// Returns a hash of the place where a message is: the origin of the URL, and the keys of Secrets with the credentials. A URL from a Secret counts
+/// Returns a hash of the place where a message is: the origin of the URL, and the keys of Secrets or the ServiceAccount with the credentials. A URL from a Secret counts
 /// as a whole. The hash is visible, and that of the host alone would confirm a guess.
 fn message_origin(out: &Outgoing, url: &Url) -> String {
     let place = match &out.destination {
@@ -337,6 +337,8 @@ fn message_origin(out: &Outgoing, url: &Url) -> String {
     };
     let keys = out.auth.iter().flat_map(AuthRef::keys).map(|key| format!("\n{key}"));
     let keys = keys.chain(out.headers_from.iter().map(|name| format!("\n{name}")));
+    let account = out.auth.as_ref().and_then(AuthRef::account).map(|name| format!("\nServiceAccount {name}"));
+    let keys = keys.chain(account);
     hex::encode(&Sha256::digest(place + &keys.collect::<String>())[..ORIGIN])
 }
 

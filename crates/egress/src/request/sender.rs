@@ -24,6 +24,7 @@ use crate::secrets::Secrets;
 use crate::secrets::contents::Contents;
 use crate::secrets::redact::Hidden;
 use crate::tokens::Tokens;
+use crate::tokens::account::Accounts;
 use relaybook_api::ObjectName;
 use relaybook_api::notification::credentials::{Authorities, TlsRef};
 use relaybook_telemetry::Metrics;
@@ -41,6 +42,7 @@ pub struct Sender {
     pub(super) clients: Arc<Clients>,
     origins: Origins,
     pub(crate) tokens: Tokens,
+    pub(crate) accounts: Option<Accounts>,
     pub(super) metrics: Metrics,
 }
 
@@ -97,9 +99,16 @@ impl Sender {
             secrets,
             clients: Arc::new(clients),
             origins: Origins::new(provider)?,
-            tokens: Tokens::default(),
+            tokens: Tokens::new(metrics.clone()),
+            accounts: None,
             metrics,
         })
+    }
+
+    /// Returns a sender that requests tokens of ServiceAccounts with this client.
+    #[must_use]
+    pub fn with_accounts(self, client: kube::Client) -> Self {
+        Self { accounts: Some(Accounts::new(client)), ..self }
     }
 
     /// Returns what knows the origins of receivers.
@@ -161,8 +170,11 @@ impl Sender {
         let (credentials, lent) = match &out.auth {
             None => (Credentials::None, None),
             Some(auth) => {
-                let contents = self.read_secret(auth.secret(), wait, &mut used).await?;
-                self.credentials(auth, &contents, &url, out, deadline, &mut hidden).await?
+                let contents = match auth.secret() {
+                    Some(secret) => Some(self.read_secret(secret, wait, &mut used).await?),
+                    None => None,
+                };
+                self.credentials(auth, contents.as_deref(), &url, out, deadline, &mut hidden).await?
             }
         };
         Ok(Prepared { url, credentials, headers, signing, tls, hidden, used, lent })

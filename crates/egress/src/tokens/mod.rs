@@ -4,6 +4,7 @@
 //! that wait for it. The request is a task of its own, so a delivery that has no more time does not end it. Tokens are in memory only. A failure
 //! is kept for a while, so that a server that issues no token gets few requests.
 
+pub(crate) mod account;
 pub(crate) mod github;
 pub(crate) mod oauth;
 mod request;
@@ -20,7 +21,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::attempt::NotSent;
-pub(crate) use request::{bearer, check};
+use relaybook_telemetry::Metrics;
+use relaybook_telemetry::metrics::TokenResult;
+pub(crate) use request::{bearer, check, check_issuer};
 
 /// Maximum number of tokens.
 const MOST: usize = 1024;
@@ -123,7 +126,10 @@ fn checked(token: String) -> Option<SecretString> {
 
 /// All tokens.
 #[derive(Clone, Default)]
-pub(crate) struct Tokens(Arc<Mutex<HashMap<Key, Entry>>>);
+pub(crate) struct Tokens {
+    all: Arc<Mutex<HashMap<Key, Entry>>>,
+    metrics: Metrics,
+}
 
 /// What is known about one token.
 struct Entry {
@@ -200,6 +206,10 @@ impl Entry {
 }
 
 impl Tokens {
+    pub(crate) fn new(metrics: Metrics) -> Self {
+        Self { all: Arc::default(), metrics }
+    }
+
     /// Returns the token for a key. `request`: requests one. It is used only if there is no token, or if the token must be renewed. `step`: what is
     /// requested, for messages. The wait ends at `deadline`, but the request goes on.
     pub(crate) async fn get(
@@ -227,7 +237,7 @@ impl Tokens {
         request: impl Future<Output = Result<Issued, Refused>> + Send + 'static,
     ) -> Result<Option<(watch::Receiver<()>, bool)>, NotSent> {
         let now = Instant::now();
-        let mut all = self.0.lock();
+        let mut all = self.all.lock();
         if !all.contains_key(key) && !make_room(&mut all, now) {
             return Err(NotSent::TokenUnanswered(step));
         }
@@ -262,7 +272,8 @@ impl Tokens {
         tokio::spawn(async move {
             let unanswered = |_| Err(NotSent::TokenUnanswered(step).into());
             let result = timeout(TIMEOUT, request).await.unwrap_or_else(unanswered);
-            if let Some(entry) = tokens.0.lock().get_mut(&key) {
+            tokens.metrics.token_request(counted(&result));
+            if let Some(entry) = tokens.all.lock().get_mut(&key) {
                 entry.end(result, Instant::now());
             }
             drop(open);
@@ -272,7 +283,7 @@ impl Tokens {
 
     /// Returns the valid token, or why there is none.
     fn known(&self, key: &Key, step: &'static str) -> Result<Lent, NotSent> {
-        let all = self.0.lock();
+        let all = self.all.lock();
         let entry = all.get(key).ok_or(NotSent::TokenUnanswered(step))?;
         let why = || entry.failure.as_ref().map_or(NotSent::TokenUnanswered(step), |failure| failure.why.clone());
         entry.lent(key, Instant::now()).ok_or_else(why)
@@ -284,7 +295,7 @@ impl Tokens {
         if lent.at.saturating_duration_since(lent.token.since) < YOUNG {
             return false;
         }
-        if let Some(entry) = self.0.lock().get_mut(&lent.key) {
+        if let Some(entry) = self.all.lock().get_mut(&lent.key) {
             entry.token.take_if(|token| Arc::ptr_eq(token, &lent.token));
         }
         true
@@ -295,13 +306,23 @@ impl Tokens {
 impl Tokens {
     /// Makes all tokens older.
     pub(crate) fn age(&self, by: Duration) {
-        for entry in self.0.lock().values_mut() {
+        for entry in self.all.lock().values_mut() {
             entry.token = entry.token.take().map(|token| {
                 let Valid { since, renewal, end, .. } = *token;
                 let since = since.checked_sub(by).unwrap_or(since);
                 Arc::new(Valid { token: token.token.clone(), since, renewal, end })
             });
         }
+    }
+}
+
+/// Returns how a request is counted.
+fn counted(result: &Result<Issued, Refused>) -> TokenResult {
+    match result {
+        Ok(_) => TokenResult::Issued,
+        Err(Refused { why, .. }) if why.is_silence() => TokenResult::Unanswered,
+        Err(Refused { why, .. }) if why.is_of_issuer() => TokenResult::Refused,
+        Err(_) => TokenResult::NotSent,
     }
 }
 
@@ -332,7 +353,7 @@ fn make_room(all: &mut HashMap<Key, Entry>, now: Instant) -> bool {
 /// Shows only the number of tokens.
 impl fmt::Debug for Tokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Tokens").field(&self.0.lock().len()).finish()
+        f.debug_tuple("Tokens").field(&self.all.lock().len()).finish()
     }
 }
 

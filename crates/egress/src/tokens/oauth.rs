@@ -1,6 +1,6 @@
 //! Tokens of an OAuth 2.0 authorization server, by client credentials (<https://www.rfc-editor.org/rfc/rfc6749#section-4.4>).
 //!
-//! In: the Secret of the client, and the settings. Out: the form that requests a token, and what its answer means.
+//! In: the Secret of the client or a token of its ServiceAccount, and the settings. Out: the form that requests a token, and what its answer means.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::attempt::NotSent;
 use crate::secrets::contents::Contents;
 use relaybook_api::ObjectName;
 use relaybook_api::notification::ClientAuthentication;
-use relaybook_api::notification::credentials::{CLIENT_ID, CLIENT_SECRET, OAuth2Ref, SecretKey};
+use relaybook_api::notification::credentials::{CLIENT_ID, CLIENT_SECRET, OAuth2Ref, SecretKey, WorkloadRef};
 
 /// The lifetime of a token whose answer does not say it.
 const USUAL: Duration = Duration::from_mins(5);
@@ -53,6 +53,25 @@ impl<'c> Client<'c> {
         }
         form.finish()
     }
+}
+
+/// Returns the form of a client that proves who it is with a signed statement of another server
+/// (<https://www.rfc-editor.org/rfc/rfc7523#section-2.2>).
+pub(crate) fn workload_form(settings: &WorkloadRef, assertion: &str) -> String {
+    let mut form = Serializer::new(String::new());
+    form.append_pair("grant_type", "client_credentials");
+    if let Some(scope) = &settings.scope {
+        form.append_pair("scope", scope);
+    }
+    if let Some(id) = &settings.client_id {
+        form.append_pair("client_id", id);
+    }
+    form.append_pair("client_assertion_type", "urn:ietf:params:oauth:client-assertion-type:jwt-bearer");
+    form.append_pair("client_assertion", assertion);
+    for (name, value) in &settings.parameters {
+        form.append_pair(name, value);
+    }
+    form.finish()
 }
 
 /// Reads the answer with a token.
@@ -117,6 +136,17 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_client_without_a_secret_sends_a_statement_of_another_server() {
+        let workload = crate::tokens::account::tests::workload();
+        let (kind, end) =
+            ("client_assertion_type=urn%3Aietf%3Aparams%3Aoauth%3Aclient-assertion-type%3Ajwt-bearer", "resource=r");
+        let start = "grant_type=client_credentials&scope=a+b&client_id=7";
+        assert_eq!(workload_form(&workload, "e.y.J"), format!("{start}&{kind}&client_assertion=e.y.J&{end}"));
+        let least = WorkloadRef { scope: None, client_id: None, parameters: [].into(), ..workload };
+        assert_eq!(workload_form(&least, "J"), format!("grant_type=client_credentials&{kind}&client_assertion=J"));
+    }
 
     #[test]
     fn the_answer_of_an_authorization_server_is_a_token_or_a_refusal() {

@@ -1,7 +1,7 @@
 //! Requests a token for a request that is about to be sent.
 //!
 //! In: the credentials of the request, and its URL. Out: the header with the token; or why there is no token. The key of a GitHub App signs only
-//! requests to the origin of the URL, and the secret of a client goes only to its token endpoint.
+//! requests to the origin of the URL, and the secret of a client, or a token of its ServiceAccount, goes only to its token endpoint.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ use crate::request::sender::{Sender, secret_wait};
 use crate::secrets::contents::Contents;
 use crate::secrets::redact::Hidden;
 use relaybook_api::notification::ClientAuthentication;
-use relaybook_api::notification::credentials::{AuthRef, GithubAppRef, OAuth2Ref, TlsRef};
+use relaybook_api::notification::credentials::{AuthRef, GithubAppRef, Needed, OAuth2Ref, TlsRef, WorkloadRef};
 use relaybook_api::values::repository::Repository;
 use relaybook_api::{ObjectName, now};
 
@@ -43,10 +43,19 @@ pub(crate) fn check(auth: &AuthRef, contents: &Contents, policy: &Policy) -> Res
             issuer(&client.token_url, policy)?;
             Client::read(contents, &client.secret).map(drop)
         }
+        AuthRef::Workload(workload) => issuer(&workload.token_url, policy),
         AuthRef::Basic { namespace, name } => compose::basic(contents, namespace, name, &mut Hidden::default()).map(drop),
         AuthRef::Token { secret, header, scheme } => {
             compose::token(contents, secret, header, scheme, &mut Hidden::default()).map(drop)
         }
+    }
+}
+
+/// Checks credentials that are in no Secret.
+pub(crate) fn check_issuer(needed: &Needed, policy: &Policy) -> Result<(), NotSent> {
+    match needed {
+        Needed::Auth(AuthRef::Workload(workload)) => issuer(&workload.token_url, policy),
+        _ => Ok(()),
     }
 }
 
@@ -62,22 +71,27 @@ fn issuer(url: &Url, policy: &Policy) -> Result<(), NotSent> {
 
 impl Sender {
     /// Returns the credentials of a request. If a token is needed, it is with them, so that it can be forgotten if the receiver rejects it.
+    /// `contents`: those of the Secret, if the credentials have one.
     pub(crate) async fn credentials(
         &self,
         auth: &AuthRef,
-        contents: &Contents,
+        contents: Option<&Contents>,
         url: &Url,
         out: &Outgoing,
         deadline: Instant,
         hidden: &mut Hidden,
     ) -> Result<(Credentials, Option<Lent>), NotSent> {
-        let lent = match auth {
-            AuthRef::Basic { namespace, name } => return Ok((compose::basic(contents, namespace, name, hidden)?, None)),
-            AuthRef::Token { secret, header, scheme } => {
+        let lent = match (auth, contents) {
+            (AuthRef::Workload(workload), _) => self.of_workload(workload, &out.tls, deadline).await?,
+            (_, None) => return Err(NotSent::InvalidRequest("the credentials are in no Secret")),
+            (AuthRef::Basic { namespace, name }, Some(contents)) => {
+                return Ok((compose::basic(contents, namespace, name, hidden)?, None));
+            }
+            (AuthRef::Token { secret, header, scheme }, Some(contents)) => {
                 return Ok((compose::token(contents, secret, header, scheme, hidden)?, None));
             }
-            AuthRef::GithubApp(app) => self.of_app(app, contents, url, &out.tls, deadline).await?,
-            AuthRef::OAuth2(client) => self.of_client(client, contents, &out.tls, deadline).await?,
+            (AuthRef::GithubApp(app), Some(contents)) => self.of_app(app, contents, url, &out.tls, deadline).await?,
+            (AuthRef::OAuth2(client), Some(contents)) => self.of_client(client, contents, &out.tls, deadline).await?,
         };
         lent.secrets().for_each(|secret| hidden.add(secret.expose_secret()));
         Ok((Credentials::Header(AUTHORIZATION, bearer(lent.token())?), Some(lent)))
@@ -152,13 +166,11 @@ impl Sender {
         issuer(&settings.token_url, &self.policy)?;
         let client = Client::read(contents, &settings.secret)?;
         let form = client.form(settings);
-        // A client certificate is for the receiver, not for the authorization server, and so is an exception from verification.
-        let tls = TlsRef { client_certificate: None, skip_verify: false, ..tls.clone() };
+        let tls = of_issuer(tls);
         let trusted = self.trusted(&tls, deadline).await?;
         let key =
             Key::of(&settings.secret.namespace, [settings.token_url.as_str(), client.id, client.secret, &form, &trusted]);
-        let mut headers =
-            vec![(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded")), (ACCEPT, json())];
+        let mut headers = form_headers();
         if settings.client_authentication == ClientAuthentication::Basic {
             let (id, secret) = client.basic();
             let unfit = NotSent::InvalidRequest("client ID and secret cannot be sent in a header");
@@ -169,6 +181,28 @@ impl Sender {
         let asked = token_request(settings.token_url.clone(), Method::POST, headers, form.into(), tls);
         let sender = self.clone();
         let request = async move {
+            let answer = sender.token_answer(asked, oauth::STEP).await?;
+            of_answer(&answer, oauth::issued(answer.status, &answer.body))
+        };
+        self.tokens.get(key, oauth::STEP, deadline, request).await
+    }
+
+    async fn of_workload(&self, settings: &WorkloadRef, tls: &TlsRef, deadline: Instant) -> Result<Lent, NotSent> {
+        issuer(&settings.token_url, &self.policy)?;
+        let unavailable = NotSent::InvalidRequest("tokens of ServiceAccounts can be requested only by the controller");
+        let accounts = self.accounts.clone().ok_or(unavailable)?;
+        let tls = of_issuer(tls);
+        let trusted = self.trusted(&tls, deadline).await?;
+        // What the request has, except the token of the ServiceAccount. A new one is as good.
+        let form = oauth::workload_form(settings, "");
+        let parts =
+            ["ServiceAccount", &settings.account.name, &settings.audience, settings.token_url.as_str(), &form, &trusted];
+        let key = Key::of(&settings.account.namespace, parts);
+        let (sender, settings) = (self.clone(), settings.clone());
+        let request = async move {
+            let assertion = accounts.token(&settings).await?;
+            let form = oauth::workload_form(&settings, assertion.expose_secret());
+            let asked = token_request(settings.token_url, Method::POST, form_headers(), form.into(), tls);
             let answer = sender.token_answer(asked, oauth::STEP).await?;
             of_answer(&answer, oauth::issued(answer.status, &answer.body))
         };
@@ -197,6 +231,15 @@ impl Sender {
 /// Adds to a refusal how long the server asks to wait.
 fn of_answer<T>(answer: &Answer, result: Result<T, NotSent>) -> Result<T, Refused> {
     result.map_err(|why| Refused { why, after: attempt::retry_after::requested(answer.status, &answer.headers, now()) })
+}
+
+/// Returns the TLS settings for an authorization server. A client certificate is for the receiver, and so is an exception from verification.
+fn of_issuer(tls: &TlsRef) -> TlsRef {
+    TlsRef { client_certificate: None, skip_verify: false, ..tls.clone() }
+}
+
+fn form_headers() -> Vec<(HeaderName, HeaderValue)> {
+    vec![(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded")), (ACCEPT, json())]
 }
 
 fn json() -> HeaderValue {

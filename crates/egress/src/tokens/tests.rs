@@ -123,7 +123,7 @@ async fn a_server_that_hangs_gets_one_request_and_stops_no_delivery_that_has_a_t
     assert_eq!(started.load(Ordering::Relaxed), 1);
     let now = Instant::now();
     let old = Valid { token: "1".into(), since: now, renewal: now, end: now + LIFE };
-    tokens.0.lock().insert(key("b"), Entry { token: Some(Arc::new(old)), ..Entry::new(now) });
+    tokens.all.lock().insert(key("b"), Entry { token: Some(Arc::new(old)), ..Entry::new(now) });
     let lent = hangs("b", PATIENCE).await.unwrap();
     assert_eq!((lent.token().expose_secret(), started.load(Ordering::Relaxed)), ("1", 2));
 }
@@ -146,6 +146,18 @@ async fn a_request_that_panics_is_repeated() {
     let failed = tokens.get(key("a"), STEP, Instant::now() + PATIENCE, panics).await;
     assert_eq!(failed.err(), Some(NotSent::TokenUnanswered(STEP)));
     assert_eq!(get(&tokens, key("a"), Ok(issued("1"))).await.as_deref(), Ok("1"));
+}
+
+#[test]
+fn each_request_for_a_token_has_a_result() {
+    for (result, expected) in [
+        (Ok(issued("1")), TokenResult::Issued),
+        (Err(refusal()), TokenResult::Refused),
+        (Err(NotSent::TokenUnanswered(STEP)), TokenResult::Unanswered),
+        (Err(NotSent::InvalidRequest("a")), TokenResult::NotSent),
+    ] {
+        assert_eq!(counted(&result.map_err(Refused::from)), expected);
+    }
 }
 
 #[tokio::test]
@@ -193,7 +205,7 @@ async fn a_namespace_with_many_requests_does_not_stop_others() {
         let waits = tokens.get(of, STEP, Instant::now() + Duration::from_millis(1), pending()).await;
         assert_eq!(waits.err(), Some(NotSent::TokenUnanswered(STEP)));
     }
-    let in_flight = tokens.0.lock().values().filter(|entry| entry.in_flight().is_some()).count();
+    let in_flight = tokens.all.lock().values().filter(|entry| entry.in_flight().is_some()).count();
     assert_eq!(in_flight, MOST_REQUESTS);
     assert_eq!(get(&tokens, key("a"), Ok(issued("1"))).await.as_deref(), Ok("1"));
 }

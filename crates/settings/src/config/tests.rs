@@ -125,6 +125,28 @@ fn a_signature_has_its_own_header() {
     }
 }
 
+/// A line that is wrong is found whatever the sample is.
+#[test]
+fn fields_of_a_built_in_template_are_named_lines() {
+    let endpoint = json!({"url": "https://a.example/in"});
+    let wrong = "spec.template.parameters.fields: field 1 has no literal name";
+    for builtin in ["slack", "discord"] {
+        for (fields, problem) in [
+            ("Team: a\nSaid: {{message}}", None),
+            ("payments", Some(wrong)),
+            ("{{#if drifted}}Team: a{{/if}}", Some(wrong)),
+            ("{{environment}}: a", Some(wrong)),
+        ] {
+            let found = understood(&endpoint, &json!({"builtin": builtin, "parameters": {"fields": fields}})).err();
+            assert_eq!(found.is_some(), problem.is_some(), "{fields}: {found:?}");
+            assert!(
+                problem.is_none_or(|problem| found.as_ref().is_some_and(|found| found.contains(problem))),
+                "{fields}: {found:?}"
+            );
+        }
+    }
+}
+
 #[test]
 fn unknown_and_missing_parameters_of_a_built_in_template_are_reported() {
     let github = json!({"url": "https://api.github.com"});

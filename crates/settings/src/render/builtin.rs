@@ -348,6 +348,8 @@ const fn sources(name: Builtin) -> (&'static str, &'static str) {
         Builtin::GithubPullRequestComment => files!("github-pull-request-comment"),
         Builtin::GiteaPullRequestComment => files!("gitea-pull-request-comment"),
         Builtin::GitlabMergeRequestComment => files!("gitlab-merge-request-comment"),
+        Builtin::Zulip => files!("zulip"),
+        Builtin::Pushover => files!("pushover"),
     }
 }
 

@@ -100,6 +100,14 @@ pub enum RenderError {
         /// The cause.
         source: Box<RenderError>,
     },
+    /// A line of a parameter with fields is none.
+    #[error("field {number} {problem}")]
+    Field {
+        /// Which one, from 1.
+        number: usize,
+        /// The problem and its correction.
+        problem: &'static str,
+    },
     /// The template declares the parameter, but it has no value.
     #[error("{at}: `parameters.{name}` has no value; set spec.template.parameters.{name}")]
     ParameterMissing {
@@ -268,6 +276,7 @@ impl RenderError {
             | Self::UnknownField { .. }
             | Self::ParameterHidden { .. }
             | Self::ParameterMissing { .. }
+            | Self::Field { .. }
             | Self::MayBeMissing { .. }
             | Self::NotText { .. }
             | Self::Helper { .. }
@@ -369,6 +378,7 @@ mod tests {
                 RenderError::UnknownField { at, field: name(), known: name() },
                 RenderError::ParameterHidden { at, name: name(), owner: name() },
                 RenderError::ParameterMissing { at, name: name() },
+                RenderError::Field { number: 1, problem },
                 RenderError::MayBeMissing { at, field: name() },
                 RenderError::NotText { at, field: name() },
                 RenderError::Helper { at, helper: "commit", problem: name() },

@@ -11,8 +11,8 @@ use prometheus_client::registry::{Metric, Registry, Unit};
 
 use crate::by_notification::ByNotification;
 use crate::labels::{
-    ApiWrite, BucketLabels, Cluster, Hook, HookResult, LaneState, LeaseLabels, Removal, RequestClass, SpanResult, Watch,
-    Word, Worker, WriteResult,
+    ApiWrite, BucketLabels, Cluster, Hook, HookResult, LaneState, LeaseLabels, Removal, RequestClass, SpanResult,
+    TokenResult, Watch, Word, Worker, WriteResult,
 };
 
 /// Upper bounds in seconds for one request. The longest possible timeout is 60 s.
@@ -118,6 +118,8 @@ families! {
         every("hooks", "Requests to hooks, by hook and answer", pairs(Hook::ALL, HookResult::ALL));
     forge_requests: Family<RequestClass, Counter> =
         every("forge_requests", "Requests to forges and Git servers, by result", RequestClass::ALL);
+    token_requests: Family<TokenResult, Counter> =
+        every("token_requests", "Requests for tokens that servers issue, by result", TokenResult::ALL);
 }
 
 fn pairs<A: Copy, B: Copy>(

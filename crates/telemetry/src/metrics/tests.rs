@@ -30,6 +30,7 @@ fn names_and_units_follow_the_conventions() {
     metrics.spans(SpanResult::Exported, 512);
     metrics.hook(Hook::Approval, HookResult::Unauthorized);
     metrics.forge_request(RequestClass::TooLarge);
+    metrics.token_request(TokenResult::Refused);
     let text = metrics.encode().unwrap();
     for line in [
         concat!("relaybook_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
@@ -70,6 +71,8 @@ fn names_and_units_follow_the_conventions() {
         "relaybook_hooks_total{kind=\"look\",result=\"limited\"} 0",
         "relaybook_forge_requests_total{class=\"too_large\"} 1",
         "relaybook_forge_requests_total{class=\"2xx\"} 0",
+        "relaybook_token_requests_total{result=\"refused\"} 1",
+        "relaybook_token_requests_total{result=\"issued\"} 0",
         "relaybook_observation_lag_seconds_bucket{le=\"0.01\"} 1",
     ] {
         assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");

@@ -390,7 +390,7 @@ fn a_flag_that_does_not_fit_is_refused() {
             Some("repositry"),
             "--set repositry: no receiver of --to has this parameter; did you mean repository?",
         ),
-        (&[Slack], None, None, Some("xyzzy"), "known parameters: channel, link, mode, title, username"),
+        (&[Slack], None, None, Some("xyzzy"), "known parameters: channel, fields, link, mode, title, username"),
     ] {
         let mut answers = answers(app("deploy/web"), receivers);
         answers.url = url.map(str::to_owned);

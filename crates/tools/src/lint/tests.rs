@@ -109,7 +109,7 @@ fn full() -> Vec<Value> {
 }
 
 /// Notifications with the credentials and the signature that [`full`] has no room for.
-fn with_credentials() -> [Value; 2] {
+fn with_credentials() -> [Value; 3] {
     let signing = json!({"secretRef": {"name": "s"}, "scheme": "BodyHex", "header": "X-Signature"});
     let with_auth = |auth: Value| {
         json!({
@@ -120,7 +120,9 @@ fn with_credentials() -> [Value; 2] {
     let app = json!({"secretRef": {"name": "s"}, "repositories": ["acme/*"], "permissions": {"statuses": "write"}});
     let client =
         json!({"tokenUrl": "https://login.example.com/token", "secretRef": {"name": "s"}, "parameters": {"a": "b"}});
-    [json!({"githubApp": app}), json!({"oauth2": client})].map(with_auth)
+    let account = json!({"name": "a", "audience": "api://x"});
+    let workload = json!({"tokenUrl": "https://login.example.com/token", "serviceAccount": account, "clientId": "7"});
+    [json!({"githubApp": app}), json!({"oauth2": client}), json!({"oauth2": workload})].map(with_auth)
 }
 
 /// Collects the rules of a schema at any depth.

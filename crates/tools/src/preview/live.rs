@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::ListParams;
 use kube::{Api, Client, Resource, ResourceExt as _};
 
@@ -117,6 +117,13 @@ pub async fn promotions(
 
 fn unread<K: Resource<DynamicType = ()>>(namespace: &str, name: &str, error: kube::Error) -> PreviewError {
     PreviewError::Read { what: format!("{} {namespace}/{name}", K::kind(&())), source: Box::new(error) }
+}
+
+/// Returns the keys of a Secret whose values are headers. `None`: the Secret does not exist or cannot be read, as without the permission.
+pub async fn keys(client: &Client, secret: &ObjectName) -> Option<Vec<String>> {
+    let api: Api<Secret> = Api::namespaced(client.clone(), &secret.namespace);
+    let found = api.get_opt(&secret.name).await.ok()??;
+    Some(found.data.unwrap_or_default().into_keys().collect())
 }
 
 /// Reads the values of these keys of ConfigMaps.

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 use url::Url;
 
 use super::{LayeredNotification, PreviewError};
-use relaybook_api::TransitionType;
 use relaybook_api::notification::credentials::{AuthRef, SignatureForm};
+use relaybook_api::{ObjectName, TransitionType};
 use relaybook_settings::answer::Success;
 use relaybook_settings::config::{Address, Given, Rendered, Sending};
 use relaybook_settings::render::{Data, SampleContext};
@@ -30,9 +30,15 @@ pub struct Preview {
     pub url: String,
     /// Headers in lower case. Possible credentials are `***`.
     pub headers: BTreeMap<String, String>,
+    /// The Secret whose keys are headers, too. `headers` contains them if they are known.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_text")]
+    pub headers_from: Option<ObjectName>,
     /// The names of the masked headers.
     #[serde(skip)]
     pub masked: BTreeSet<String>,
+    /// Whether the keys of that Secret are known.
+    #[serde(skip)]
+    pub(super) has_keys: bool,
     /// The body, exactly as it would be sent.
     pub body: String,
     /// What an example of an answer means, if there is one.
@@ -92,8 +98,9 @@ pub(super) fn preview(name: &str, sending: &Sending, rendered: &Rendered, data: 
     };
     let notification = name.to_owned();
     let (trigger, method, body) = (data.type_, sending.method.as_str(), rendered.body.clone());
-    let success = sending.success.clone();
-    Preview { notification, trigger, method, url, headers, masked, body, answer: None, success }
+    let (success, headers_from) = (sending.success.clone(), sending.headers_from.clone());
+    let (answer, has_keys) = (None, false);
+    Preview { notification, trigger, method, url, headers, headers_from, masked, has_keys, body, answer, success }
 }
 
 /// Returns the URL of the request that creates a message. The number of its parent, such as a pull request, is known only to the receiver.
@@ -103,7 +110,12 @@ fn at_parent(sending: &Sending, data: &Data, url: &Url) -> Url {
     path.map_or_else(|| url.clone(), |path| path.applied_to(url))
 }
 
-/// Returns the headers whose values come from Secrets, with masked values. Those of `endpoint.headersFrom` are not known without the Secret.
+#[allow(clippy::ref_option, reason = "the signature is that of serde")]
+fn as_text<S: Serializer>(name: &Option<ObjectName>, serializer: S) -> Result<S::Ok, S::Error> {
+    name.as_ref().map(ToString::to_string).serialize(serializer)
+}
+
+/// Returns the headers whose values come from Secrets, with masked values, apart from those of `endpoint.headersFrom`.
 fn credentials(sending: &Sending) -> Vec<(String, String)> {
     let auth = match &sending.auth {
         Some(AuthRef::Basic { .. }) => Some(("authorization".to_owned(), format!("Basic {MASK}"))),
@@ -111,7 +123,9 @@ fn credentials(sending: &Sending) -> Vec<(String, String)> {
             Some((header.as_str().to_owned(), MASK.to_owned()))
         }
         Some(AuthRef::Token { header, scheme, .. }) => Some((header.as_str().to_owned(), format!("{scheme} {MASK}"))),
-        Some(AuthRef::GithubApp(_) | AuthRef::OAuth2(_)) => Some(("authorization".to_owned(), format!("Bearer {MASK}"))),
+        Some(AuthRef::GithubApp(_) | AuthRef::OAuth2(_) | AuthRef::Workload(_)) => {
+            Some(("authorization".to_owned(), format!("Bearer {MASK}")))
+        }
         None => None,
     };
     let signature = sending.signing.as_ref().map(|signing| match &signing.form {
@@ -142,10 +156,22 @@ fn may_be_credential(name: &str) -> bool {
 }
 
 impl Preview {
+    /// Adds headers with these names, whose values are in the Secret `headers_from`. Credentials and a signature replace them, as in a request.
+    pub fn add_secret_headers<'n>(&mut self, names: impl IntoIterator<Item = &'n str>) {
+        for name in names.into_iter().map(str::to_ascii_lowercase) {
+            if self.masked.insert(name.clone()) {
+                self.headers.insert(name, MASK.to_owned());
+            }
+        }
+        self.has_keys = true;
+    }
+
     /// Returns the text for users: request line, headers, and the body with JSON pretty-printed. Control characters are replaced by U+FFFD.
     #[must_use]
     pub fn text(&self) -> String {
         let headers: String = self.headers.iter().flat_map(|(name, value)| [name, ": ", value, "\n"]).collect();
+        let unknown = self.headers_from.as_ref().filter(|_| !self.has_keys);
+        let headers = headers + &unknown.map_or_else(String::new, |name| format!("({MASK}: the keys of Secret {name})\n"));
         let answer = self.answer.as_ref().map_or_else(String::new, |meaning| format!("\nanswer: {meaning}\n"));
         let text = format!("{} {}\n{headers}\n{}\n{answer}", self.method, self.url, self.pretty_body());
         text.replace(|c: char| c.is_control() && !matches!(c, '\n' | '\t'), "\u{fffd}")
@@ -211,6 +237,28 @@ mod tests {
         let spec = serde_json::json!({"triggers": []});
         let problem = previews(&notification(&spec), &[], &Given::nothing(), &sample()).unwrap_err().to_string();
         assert_eq!(problem, "Notification deploys: spec.endpoint is missing: set it");
+    }
+
+    #[test]
+    fn headers_of_a_secret_are_named_if_their_keys_are_known() {
+        let spec = serde_json::json!({
+            "triggers": [{"type": "Deployed"}],
+            "endpoint": {
+                "url": "https://example.com/in", "headers": {"X-Team": "a", "X-Region": "b"},
+                "headersFrom": {"secretRef": {"name": "gateway"}},
+                "auth": {"token": {"secretKeyRef": {"name": "s", "key": "k"}}},
+            },
+            "template": {"inline": {"body": "{}"}},
+        });
+        let mut shown = previews(&notification(&spec), &[], &Given::nothing(), &sample()).unwrap().remove(0);
+        let text = shown.text();
+        assert!(text.contains("\nx-team: a\n(***: the keys of Secret team-a/gateway)\n\n"), "{text}");
+        assert_eq!(serde_json::to_value(&shown).unwrap()["headersFrom"], "team-a/gateway");
+        shown.add_secret_headers(["X-Api-Key", "x-team", "Authorization"]);
+        let text = shown.text();
+        let headers = "authorization: Bearer ***\ncontent-type: application/json\n";
+        assert!(text.contains(headers) && text.contains("\nx-api-key: ***\nx-region: b\nx-team: ***\n\n"), "{text}");
+        assert!(shown.masked.contains("x-team") && !text.contains("gateway"), "{text}");
     }
 
     /// Every Notification in the documentation is valid without changes.

@@ -101,6 +101,7 @@ fn all(sending: &Sending, config_maps: &[ConfigMapKey]) -> Vec<(&'static str, St
         Some(AuthRef::Token { secret, .. }) => all.push(key("token", secret)),
         Some(AuthRef::GithubApp(app)) => all.push(secret("githubApp", &app.secret)),
         Some(AuthRef::OAuth2(client)) => all.push(secret("oauth2", &client.secret)),
+        Some(AuthRef::Workload(workload)) => all.push(secret("oauth2", &workload.account)),
         None => {}
     }
     all.extend(sending.headers_from.iter().map(|name| secret("headersFrom", name)));

@@ -19,7 +19,7 @@ use crate::render::origin_of;
 use relaybook_api::ObjectName;
 use relaybook_api::notification as spec;
 use relaybook_api::notification::credentials::{
-    AuthRef, Authorities, GithubAppRef, OAuth2Ref, SecretKey, SignatureForm, SigningRef, TlsRef,
+    AuthRef, Authorities, GithubAppRef, OAuth2Ref, SecretKey, SignatureForm, SigningRef, TlsRef, WorkloadRef,
 };
 use relaybook_api::values::refs::{ConfigMapKey, SecretKeyRef, is_service};
 
@@ -102,13 +102,25 @@ fn oauth2(client: &spec::OAuth2Auth, places: &Places<'_>, given: &Given<'_>) -> 
         "http" => return Err(Problem::InsecureScheme { field: FIELD }),
         _ => return Err(Problem::invalid(FIELD, "must begin with https://")),
     }
-    Ok(AuthRef::OAuth2(Arc::new(OAuth2Ref {
-        token_url: url,
-        secret: secret_name(&client.secret_ref.name, places.of("/endpoint/auth/oauth2/secretRef")),
-        scope: client.scope.clone(),
-        client_authentication: client.client_authentication.unwrap_or_default(),
-        parameters: client.parameters.clone().unwrap_or_default(),
-    })))
+    let (scope, parameters) = (client.scope.clone(), client.parameters.clone().unwrap_or_default());
+    match (&client.secret_ref, &client.service_account) {
+        (Some(secret), None) => Ok(AuthRef::OAuth2(Arc::new(OAuth2Ref {
+            token_url: url,
+            secret: secret_name(&secret.name, places.of("/endpoint/auth/oauth2/secretRef")),
+            scope,
+            client_authentication: client.client_authentication.unwrap_or_default(),
+            parameters,
+        }))),
+        (None, Some(account)) => Ok(AuthRef::Workload(Arc::new(WorkloadRef {
+            token_url: url,
+            account: ObjectName::new(places.of("/endpoint/auth/oauth2/serviceAccount"), &account.name),
+            audience: account.audience.clone(),
+            client_id: client.client_id.clone(),
+            scope,
+            parameters,
+        }))),
+        _ => Err(Problem::invalid("spec.endpoint.auth.oauth2", "set exactly one of secretRef and serviceAccount")),
+    }
 }
 
 /// Returns how requests are signed. The header must not be that of the credentials `auth`, because only one of the two could be sent.
@@ -268,6 +280,57 @@ mod tests {
                 _ => false,
             };
             assert!(is_expected, "{url}: {found:?}");
+        }
+    }
+
+    /// The namespace of the ServiceAccount is that of the layer that sets the whole object.
+    #[test]
+    fn a_client_has_a_secret_or_a_service_account() {
+        let endpoint = |client: Value| json!({"endpoint": {"url": "https://a.example", "auth": {"oauth2": client}}});
+        let with = |mut client: Value| {
+            client["tokenUrl"] = json!("https://login.example.com/token");
+            endpoint(client)
+        };
+        let (secret, account) = (json!({"name": "client"}), json!({"name": "notifier", "audience": "api://x"}));
+        let field = "spec.endpoint.auth.oauth2";
+        for (what, platform, team, expected) in [
+            ("of the team", json!({}), with(json!({"serviceAccount": account, "clientId": "7"})), Ok("team-a/notifier")),
+            ("of the platform", with(json!({"serviceAccount": account})), json!({}), Ok("platform/notifier")),
+            (
+                "a client with a secret, replaced as a whole",
+                with(json!({"secretRef": secret, "clientAuthentication": "Body"})),
+                with(json!({"serviceAccount": account})),
+                Ok("team-a/notifier"),
+            ),
+            ("both", json!({}), with(json!({"secretRef": secret, "serviceAccount": account})), Err("set exactly one of")),
+            ("neither", json!({}), with(json!({})), Err("set exactly one of")),
+            (
+                "an ID for a Secret",
+                json!({}),
+                with(json!({"secretRef": secret, "clientId": "7"})),
+                Err("clientId is only for"),
+            ),
+            (
+                "a place for a secret that there is not",
+                json!({}),
+                with(json!({"serviceAccount": account, "clientAuthentication": "Body"})),
+                Err("clientAuthentication is only for"),
+            ),
+            (
+                "an assertion as a parameter",
+                json!({}),
+                with(json!({"serviceAccount": account, "parameters": {"client_assertion": "x"}})),
+                Err("are set by Relaybook"),
+            ),
+        ] {
+            let mut team = team;
+            team["triggers"] = json!([]);
+            team["template"] = json!({"builtin": "generic"});
+            match (resolved(&platform, &team), expected) {
+                (Ok(AuthRef::Workload(found)), Ok(expected)) => assert_eq!(found.account.to_string(), expected, "{what}"),
+                (Err(error), Err(words)) => assert!(error.contains(words) && error.contains(field), "{what}: {error}"),
+                (found, _) => panic!("{what}: {found:?}"),
+            }
         }
     }
 }

@@ -30,7 +30,7 @@ const RESERVED: [&str; 16] = [
     "webhook-signature",
 ];
 /// Fields of a request for a token that Relaybook sets.
-const FORM: [&str; 4] = ["grant_type", "scope", "client_id", "client_secret"];
+const FORM: [&str; 6] = ["grant_type", "scope", "client_id", "client_secret", "client_assertion", "client_assertion_type"];
 /// Maximum number of other fields.
 const MOST_PARAMETERS: usize = 8;
 const MILLIS_100: Duration = Duration::from_millis(100);
@@ -90,9 +90,20 @@ fn endpoint(endpoint: &Endpoint) -> Result<(), Problem> {
 
 fn oauth2(client: &OAuth2Auth) -> Result<(), Problem> {
     const FIELD: &str = "spec.endpoint.auth.oauth2.parameters";
+    let of_client = |message| Err(Problem::invalid("spec.endpoint.auth.oauth2", message));
+    match (&client.secret_ref, &client.service_account) {
+        (Some(_), Some(_)) | (None, None) => return of_client("set exactly one of secretRef and serviceAccount"),
+        (Some(_), None) if client.client_id.is_some() => {
+            return of_client("clientId is only for serviceAccount; with secretRef, the ID is in the Secret");
+        }
+        (None, Some(_)) if client.client_authentication.is_some() => {
+            return of_client("clientAuthentication is only for secretRef");
+        }
+        _ => {}
+    }
     let Some(parameters) = &client.parameters else { return Ok(()) };
     if let Some(name) = parameters.keys().find(|name| FORM.contains(&name.as_str())) {
-        let message = "grant_type, scope, client_id and client_secret are set by Relaybook";
+        let message = "grant_type, scope, client_id, client_secret and client_assertion are set by Relaybook";
         return Err(Problem::invalid(format!("{FIELD}.{name}"), message));
     }
     if parameters.len() > MOST_PARAMETERS {

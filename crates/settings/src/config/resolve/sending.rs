@@ -75,7 +75,7 @@ pub enum Destination {
 }
 
 impl Sending {
-    /// The keys and Secrets that it needs.
+    /// The keys and Secrets that it needs, and the ServiceAccount.
     #[must_use]
     pub fn secrets(&self) -> Vec<Needed> {
         let url = match &self.destination {
@@ -99,7 +99,7 @@ impl Sending {
     /// The namespaces that its credentials are from. CA certificates are not credentials.
     pub fn credentials_from(&self) -> impl Iterator<Item = String> {
         let secrets = self.secrets().into_iter().filter(|needed| !matches!(needed, Needed::Authorities(_)));
-        secrets.map(|needed| needed.secret().namespace).chain(self.literal_credentials.iter().cloned())
+        secrets.filter_map(|needed| needed.namespace()).chain(self.literal_credentials.iter().cloned())
     }
 
     /// The identity of the receiver, which its lanes share: the origin of the URL, or the Secret key that hides it.

@@ -18,6 +18,8 @@ use relaybook_api::values::refs::ConfigMapKey;
 use relaybook_api::{Notification, NotificationSpec, TransitionType};
 
 const CONTENT_TYPE: &str = "application/json";
+/// The parameter of built-in templates that consists of fields.
+const FIELDS: &str = "fields";
 
 /// A template and its endpoint settings. The user's own settings override them.
 pub(crate) struct Chosen {
@@ -197,10 +199,13 @@ impl Chosen {
             let empty = missing.contains(name).then_some("");
             (name.as_str(), value.as_deref().or(empty))
         });
-        Parameters::compile(values).map_err(|errors| {
-            let field = |name: &str| format!("spec.template.parameters.{name}");
-            Problem::several(errors.iter().map(|(name, error)| Problem::template(field(name), error)))
-        })
+        let field = |name: &str| format!("spec.template.parameters.{name}");
+        let parameters = Parameters::compile(values)
+            .map_err(|errors| Problem::several(errors.iter().map(|(name, error)| Problem::template(field(name), error))))?;
+        if self.metadata.is_none() {
+            return Ok(parameters);
+        }
+        parameters.with_fields(FIELDS).map_err(|error| Problem::template(field(FIELDS), &error))
     }
 
     /// What an answer means: the rule of the user, or that of the template.

@@ -12,7 +12,7 @@
 //! namespace cannot set them either. It can remove them, or choose a built-in template, whose rules tell only which class of error an answer
 //! is, and the ID of the message.
 //!
-//! `auth.githubApp` and `auth.oauth2` are no merged objects. A layer replaces them as a whole, with a Secret of its own, so no layer can change
+//! `auth.githubApp` and `auth.oauth2` are no merged objects. A layer replaces them as a whole, with a Secret or a ServiceAccount of its own, so no layer can change
 //! which tokens another one requests, or where.
 //!
 //! A parameter that a layer of another namespace set is hidden from the templates of more specific layers, unless `shareParameters` is set
@@ -161,6 +161,7 @@ fn credentials(value: &Map<String, Value>) -> Vec<String> {
         "/auth/token/secretKeyRef",
         "/auth/githubApp/secretRef",
         "/auth/oauth2/secretRef",
+        "/auth/oauth2/serviceAccount",
         "/headersFrom/secretRef",
         "/signing/secretRef",
         "/tls/clientCertificate/secretRef",

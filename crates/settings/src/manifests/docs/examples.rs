@@ -86,7 +86,7 @@ fn comes_of(effective: &EffectiveNotification) -> String {
 
 fn secrets(effective: &EffectiveNotification) -> String {
     let needed = effective.sending.as_ref().map(crate::config::Sending::secrets).unwrap_or_default();
-    let names: BTreeSet<_> = needed.iter().map(|needed| needed.secret().to_string()).collect();
+    let names: BTreeSet<_> = needed.iter().filter_map(|needed| Some(needed.secret()?.to_string())).collect();
     names.into_iter().collect::<Vec<_>>().join(", ")
 }
 

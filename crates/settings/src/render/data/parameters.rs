@@ -11,6 +11,7 @@ use crate::render::error::RenderError;
 use crate::render::escape::context::EscapeContext;
 use crate::render::lang::compile;
 use crate::render::lang::eval::Program;
+use crate::render::lang::fields;
 
 /// The parameters of one notification, compiled. Cheap to clone.
 #[derive(Clone, Default)]
@@ -22,6 +23,8 @@ pub struct Parameters {
     /// The names of the values of earlier answers. They are no parameters, but are named in the same way. `None`: a template cannot use what a
     /// thread adds to the data.
     remembered: Option<Arc<BTreeSet<String>>>,
+    /// The parameter that consists of fields.
+    fields: Option<&'static str>,
 }
 
 #[derive(Default)]
@@ -81,6 +84,17 @@ impl Parameters {
         }
         let all = Arc::new(Inner { set: set.into_iter().collect(), unset });
         Ok(Self { all, ..Self::default() })
+    }
+
+    /// Returns these parameters with one that consists of fields, if it has a value. An error in the value of a field never prevents a message.
+    pub(crate) fn with_fields(self, name: &'static str) -> Result<Self, RenderError> {
+        self.find(name).map_or(Ok(()), |(_, program)| fields::check(program))?;
+        Ok(Self { fields: Some(name), ..self })
+    }
+
+    /// Whether this parameter consists of fields.
+    pub(crate) fn has_fields(&self, name: &str) -> bool {
+        self.fields == Some(name)
     }
 
     /// Returns these parameters with some of them hidden: from templates of the namespace of the pipeline, and from those of its layer

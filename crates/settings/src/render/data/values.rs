@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::app::RECORDED;
 use super::parameters::Visibility;
 use crate::render::lang::eval::BUDGET;
+use crate::render::lang::fields;
 use crate::render::{Data, Parameters, RenderError};
 
 /// The field that contains the parameters.
@@ -128,17 +129,33 @@ impl Values {
         if cell.get().is_none() {
             let wrong = |e| RenderError::Parameter { name: name.to_owned(), source: Box::new(e) };
             self.is_rendering_parameter.set(true);
-            let output = program.run(self, Visibility::All, crate::render::MAX_SOURCE).map_err(wrong);
+            let before = self.changeable();
+            let text = if self.parameters.has_fields(name) {
+                fields::text(program, self)
+            } else {
+                program.run(self, Visibility::All, crate::render::MAX_SOURCE).map(|output| output.text)
+            };
             self.is_rendering_parameter.set(false);
-            let output = output?;
             // The cell is still empty, because a parameter cannot read other parameters.
-            let _ = cell.set((Value::String(output.text), output.changeable));
+            let _ = cell.set((Value::String(text.map_err(wrong)?), self.changeable() > before));
         }
         let known = cell.get();
         if known.is_some_and(|(_, changeable)| *changeable) {
             self.read_changeable();
         }
         Ok(known.map(|(value, _)| value))
+    }
+
+    /// Returns the fields of a parameter, for a template with this visibility.
+    pub(crate) fn fields(&self, name: &str, visibility: Visibility) -> Result<Vec<(String, Value)>, RenderError> {
+        let is_hidden = self.parameters.hidden_from(visibility, name).is_some();
+        let Some((_, program)) = self.parameters.find(name).filter(|_| !is_hidden) else { return Ok(Vec::new()) };
+        // Then the parameter counts as read. An error in a value is none of the fields.
+        let _ = self.parameter(name);
+        self.is_rendering_parameter.set(true);
+        let fields = fields::fields(program, self);
+        self.is_rendering_parameter.set(false);
+        fields.map_err(|e| RenderError::Parameter { name: name.to_owned(), source: Box::new(e) })
     }
 
     fn whole(&self, visibility: Visibility) -> Result<&Value, RenderError> {

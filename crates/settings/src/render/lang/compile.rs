@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::condensed::Condensed;
 use super::eval::{Arm, Expr, Node, Program};
+use super::fields::parameter;
 use super::go::recognise;
 use super::limits::{Outline, scan};
 use super::scope::{Kind, Scopes, Unresolved};
@@ -230,10 +231,11 @@ impl Compiler<'_> {
     fn each(&mut self, block: &HelperTemplate, at: Position) -> Option<Node> {
         let map = self.subject("each", block, at).and_then(|(map, kind)| match kind {
             Kind::Map => Ok(map),
+            Kind::Text if matches!(&map, Expr::Path(path) if parameter(path).is_some()) => Ok(map),
             _ => Err(self.record(helper(
                 at,
                 "each",
-                "iterates only over labels or annotations, as in {{#each pipeline.labels}}",
+                "iterates only over labels or annotations, or over the lines of a parameter, as in {{#each pipeline.labels}}",
             ))),
         });
         let start = self.context;

@@ -11,6 +11,7 @@ use std::fmt;
 use serde_json::Value;
 
 use super::commits::explained;
+use super::fields::parameter;
 use crate::render::Values;
 use crate::render::data::parameters::Visibility;
 use crate::render::error::{Position, RenderError, for_message};
@@ -90,7 +91,7 @@ pub(crate) enum Node {
     Value { expr: Expr, escape: Escape, at: Position },
     /// The body of the first arm whose condition is met, or `otherwise` if there is none.
     Choice { arms: Vec<Arm>, otherwise: Vec<Node> },
-    /// The body for each entry of labels or annotations, or `otherwise` if there are no entries.
+    /// The body for each entry of labels or annotations, or for each field of a parameter. `otherwise` if there is none.
     Each { map: Expr, body: Vec<Node>, otherwise: Vec<Node>, at: Position },
 }
 
@@ -172,17 +173,22 @@ pub(crate) struct Output {
 impl Program {
     /// Runs the program over the values that `visibility` allows. The output has at most `max` bytes.
     pub(crate) fn run(&self, values: &Values, visibility: Visibility, max: usize) -> Result<Output, RenderError> {
-        let before = values.changeable();
-        let output = Output { text: String::with_capacity(ROOM), marks: Vec::new(), changeable: false };
-        let mut run = Run { values, visibility, entries: Vec::new(), output, max };
-        run.nodes(&self.nodes).map_err(|error| {
-            // These errors depend on everything that ran before, also in other templates of the request.
-            let is_of_all = matches!(error, RenderError::OutputTooLong(_) | RenderError::TooMuchWork { .. });
-            error.changeable_if(is_of_all && values.changeable() > 0)
-        })?;
-        run.output.changeable = values.changeable() > before;
-        Ok(run.output)
+        run(&self.nodes, values, visibility, max)
     }
+}
+
+/// Runs a part of a program.
+pub(super) fn run(nodes: &[Node], values: &Values, visibility: Visibility, max: usize) -> Result<Output, RenderError> {
+    let before = values.changeable();
+    let output = Output { text: String::with_capacity(ROOM), marks: Vec::new(), changeable: false };
+    let mut run = Run { values, visibility, entries: Vec::new(), output, max };
+    run.nodes(nodes).map_err(|error| {
+        // These errors depend on everything that ran before, also in other templates of the request.
+        let is_of_all = matches!(error, RenderError::OutputTooLong(_) | RenderError::TooMuchWork { .. });
+        error.changeable_if(is_of_all && values.changeable() > 0)
+    })?;
+    run.output.changeable = values.changeable() > before;
+    Ok(run.output)
 }
 
 struct Run<'a> {
@@ -194,10 +200,9 @@ struct Run<'a> {
     max: usize,
 }
 
-#[derive(Clone, Copy)]
 struct Entry<'a> {
-    key: &'a str,
-    value: &'a Value,
+    key: Cow<'a, str>,
+    value: Cow<'a, Value>,
     index: usize,
     is_last: bool,
 }
@@ -256,21 +261,30 @@ impl<'a> Run<'a> {
 
     fn each(&mut self, map: &'a Expr, body: &'a [Node], otherwise: &'a [Node], at: Position) -> Result<(), RenderError> {
         let before = self.values.changeable();
-        let entries = match map {
-            Expr::Path(path) => self.values.get(path, self.visibility)?.and_then(Value::as_object),
-            _ => None,
-        };
+        let entries = self.listed(map)?;
         let changeable = self.values.changeable() > before;
-        let Some(entries) = entries.filter(|entries| !entries.is_empty()) else {
+        let count = entries.len();
+        if count == 0 {
             return self.nodes(otherwise).map_err(|error| error.changeable_if(changeable));
-        };
-        for (index, (key, value)) in entries.iter().enumerate() {
+        }
+        for (index, (key, value)) in entries.into_iter().enumerate() {
             self.spend(STEP, at)?;
-            self.entries.push(Entry { key, value, index, is_last: index + 1 == entries.len() });
+            self.entries.push(Entry { key, value, index, is_last: index + 1 == count });
             self.nodes(body).map_err(|error| error.changeable_if(changeable))?;
             self.entries.pop();
         }
         Ok(())
+    }
+
+    /// Returns labels, annotations or all parameters, or the fields of one parameter.
+    fn listed(&self, map: &'a Expr) -> Result<Vec<(Cow<'a, str>, Cow<'a, Value>)>, RenderError> {
+        let Expr::Path(path) = map else { return Ok(Vec::new()) };
+        if let Some(name) = parameter(path) {
+            let fields = self.values.fields(name, self.visibility)?;
+            return Ok(fields.into_iter().map(|(key, value)| (Cow::Owned(key), Cow::Owned(value))).collect());
+        }
+        let entries = self.values.get(path, self.visibility)?.and_then(Value::as_object);
+        Ok(entries.into_iter().flatten().map(|(key, value)| (key.into(), Cow::Borrowed(value))).collect())
     }
 
     /// Returns a value, or an error if it is missing.
@@ -361,10 +375,10 @@ impl<'a> Run<'a> {
 }
 
 impl<'a> Entry<'a> {
-    fn part(self, part: EntryPart) -> Cow<'a, Value> {
+    fn part(&self, part: EntryPart) -> Cow<'a, Value> {
         match part {
-            EntryPart::Value => Cow::Borrowed(self.value),
-            EntryPart::Key => Cow::Owned(self.key.into()),
+            EntryPart::Value => self.value.clone(),
+            EntryPart::Key => Cow::Owned(self.key.as_ref().into()),
             EntryPart::Index => Cow::Owned(self.index.into()),
             EntryPart::First => Cow::Owned((self.index == 0).into()),
             EntryPart::Last => Cow::Owned(self.is_last.into()),

@@ -30,7 +30,7 @@ use Sign::{Begins, Ends, Is, Line, True};
 
 const TEST: Sign = Begins("TEST: ");
 
-const MARKS: [(Builtin, &[(&str, Sign)]); 40] = [
+const MARKS: [(Builtin, &[(&str, Sign)]); 42] = [
     (Builtin::Slack, &[("/text", Line(" TEST: ")), ("/blocks/0/text/text", Line(" TEST: "))]),
     (
         Builtin::Teams,
@@ -87,6 +87,8 @@ const MARKS: [(Builtin, &[(&str, Sign)]); 40] = [
         &[("/name", Ends("/_test")), ("/conclusion", Is("success")), ("/external_id", Is("test")), ("/output/title", TEST)],
     ),
     (Builtin::GitlabDeployment, &[("/environment", Is("relaybook-test")), ("/status", Is("success"))]),
+    (Builtin::Zulip, &[("/content", Line(" TEST: "))]),
+    (Builtin::Pushover, &[("/title", TEST)]),
     (Builtin::GrafanaAnnotation, &[("/tags/0", Is("test")), ("/text", TEST)]),
     (
         Builtin::DatadogEvent,
@@ -160,7 +162,12 @@ fn rendered(sending: &Sending, type_: TransitionType, test: bool) -> (String, Va
         Address::Url(url) => url.path().to_owned(),
         Address::Secret(_) => String::new(),
     };
-    (path, serde_json::from_str(&rendered.body).unwrap())
+    (path, serde_json::from_str(&rendered.body).unwrap_or_else(|_| form(&rendered.body)))
+}
+
+/// Reads a body that is a form.
+fn form(body: &str) -> Value {
+    url::form_urlencoded::parse(body.as_bytes()).map(|(name, value)| (name.into_owned(), Value::from(value))).collect()
 }
 
 fn body(sending: &Sending, type_: TransitionType, test: bool) -> Value {
@@ -182,7 +189,8 @@ fn each_request_of_a_test_has_the_mark_of_its_template() {
         let plain = example(name);
         // A mark does not depend on what users can set.
         let empty = sending(&spec(name, |_| Some(String::new())));
-        let filled = sending(&spec(name, |_| Some(long.clone())));
+        let name_of_field = |p: &Declared| if p.name == "fields" { "x: " } else { "" };
+        let filled = sending(&spec(name, |p| Some(format!("{}{long}", name_of_field(p)))));
         for type_ in types(name) {
             for (sending, set) in [(&plain, "nothing"), (&empty, "nothing but empty texts"), (&filled, "long texts")] {
                 let shown = format!("{name:?} {type_:?}, {set} set");

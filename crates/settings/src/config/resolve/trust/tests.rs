@@ -165,10 +165,19 @@ fn a_layer_of_another_namespace_does_not_remember_answers_to_credentials() {
 fn a_layer_does_not_decide_which_tokens_another_one_requests() {
     let app = json!({"secretRef": {"name": "app"}, "repositories": ["acme/web"], "permissions": {"statuses": "write"}});
     let client = json!({"tokenUrl": "https://login.example", "secretRef": {"name": "client"}, "parameters": {"a": "b"}});
+    let workload = json!({"tokenUrl": "https://login.example", "serviceAccount": {"name": "a", "audience": "b"}});
+    let elsewhere = json!({"tokenUrl": "https://evil.example"});
     let with = |auth: Value| json!({"endpoint": {"url": "https://a.example", "auth": auth}});
     for (what, beneath, above, of_both) in [
         ("another origin", json!({"githubApp": app}), endpoint(json!({"url": "https://evil.example"})), None),
         ("another origin", json!({"oauth2": client}), endpoint(json!({"url": "https://evil.example"})), None),
+        ("another origin", json!({"oauth2": workload}), endpoint(json!({"url": "https://evil.example"})), None),
+        (
+            "another endpoint",
+            json!({"oauth2": workload}),
+            with(json!({"oauth2": elsewhere})),
+            Some(json!({"oauth2": elsewhere})),
+        ),
         (
             "repositories without a Secret",
             json!({"githubApp": app}),
