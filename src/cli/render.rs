@@ -104,6 +104,7 @@ pub(super) async fn render(args: RenderArgs) -> anyhow::Result<()> {
             None => SampleContext::sample((notification.name.clone(), notification.namespace.clone())),
         };
         context.page.clone_from(&settings.page_url);
+        context.web.clone_from(notification.web());
         shown.extend(previews(notification, &args.triggers, &given, &context)?);
     }
     anyhow::ensure!(!shown.is_empty(), "the Notification has no triggers; name one with --trigger");

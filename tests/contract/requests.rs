@@ -207,7 +207,8 @@ fn the_name_of_the_sender_is_in_requests_that_create_a_message() {
 /// Ten fields of any length fit beside any other text of the message, and each of them is in the request.
 #[test]
 fn ten_fields_keep_a_request_within_its_limits() {
-    let fields: String = (0..10).map(|n| format!("{}{n}: v{n}v {{{{message}}}}\n", "n".repeat(59))).collect();
+    let fields: Vec<_> = (0..10).map(|n| format!("{}{n}: v{n}v {{{{message}}}}\n", "n".repeat(59))).collect();
+    let fields = fields.concat();
     let has_fields = |builtin: Builtin| {
         relaybook_settings::render::builtin(builtin).metadata.parameters.iter().any(|declared| declared.name == "fields")
     };

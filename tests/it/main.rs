@@ -51,6 +51,7 @@ mod installed;
 mod isolated;
 mod lanes;
 mod layers;
+mod links;
 mod linted;
 mod missing;
 mod monitoring;

@@ -143,8 +143,8 @@ async fn a_client_without_a_secret_sends_a_token_of_its_service_account() {
     world.pipeline("shop", &["dev/web"]).await;
     world.create::<ServiceAccount>(json!({"metadata": {"name": "notifier"}})).await;
     // As docs/permissions.md says, for any account of Relaybook in this namespace.
-    let rule = |resource: &str, verb: &str| json!({"apiGroups": [""], "resources": [resource], "resourceNames": ["notifier"], "verbs": [verb]});
-    let rules = [rule("serviceaccounts", "get"), rule("serviceaccounts/token", "create")];
+    let allows = |resource: &str, verb: &str| json!({"apiGroups": [""], "resources": [resource], "resourceNames": ["notifier"], "verbs": [verb]});
+    let rules = [allows("serviceaccounts", "get"), allows("serviceaccounts/token", "create")];
     world.create::<Role>(json!({"metadata": {"name": "notifier"}, "rules": rules})).await;
     let group = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": format!("system:serviceaccounts:{}", world.ns)});
     let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "notifier"});

@@ -3,6 +3,8 @@
 //! It is not a custom resource, because a platform team writes it together with the rest of an installation and replaces it as a
 //! whole.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube_core::schema::{OptionalEnum, OptionalIntOrString, StructuralSchemaRewriter};
 use schemars::JsonSchema;
@@ -11,6 +13,7 @@ use schemars::transform::AddNullable;
 use serde::{Deserialize, Serialize};
 
 use super::notification::{NotificationLayer, Settings};
+use super::promotion::ForgeType;
 
 /// The key of the ConfigMap that contains the configuration.
 pub const KEY: &str = "config.yaml";
@@ -26,6 +29,34 @@ pub struct GlobalConfig {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub notifications: Vec<GlobalNotification>,
+    /// Forges at hosts of your own, for links to commits. `github.com`, `gitlab.com`, `bitbucket.org` and `codeberg.org` are known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["host"]))]
+    pub forges: Vec<ForgeHost>,
+    /// Templates of https URLs, which templates of notifications read as `links.NAME`. A name has letters and digits. A URL that cannot be
+    /// rendered is empty.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 8), schema_with = "link_templates")]
+    pub links: BTreeMap<String, String>,
+}
+
+/// Returns the schema of the templates of links.
+fn link_templates(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "type": "object",
+        "additionalProperties": {"type": "string", "minLength": 1, "maxLength": 1024},
+    })
+}
+
+/// A forge at a host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ForgeHost {
+    /// The host in the addresses of repositories, with its port if that is not 443. Its pages have the same host, and https.
+    #[schemars(length(min = 1, max = 259), regex(pattern = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?$"))]
+    pub host: String,
+    /// The kind of forge. `bitbucket-server` has no links.
+    #[serde(rename = "type")]
+    pub type_: ForgeType,
 }
 
 /// A cluster-wide notification.

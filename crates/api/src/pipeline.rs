@@ -25,7 +25,7 @@ pub use dispatched::{Cursor, Dispatched, LastSent, NotReadyNotification, Running
 pub use record::{Record, Recorded};
 pub use seen::{ClusterStatus, Dropped, Left};
 pub use source::{GeneratedFrom, GeneratedTarget, TargetSource};
-pub use spec::{Baseline, Environment, InboundHooks, Target};
+pub use spec::{Baseline, Environment, InboundHooks, RevisionSource, Target};
 
 /// Maximum number of targets in one pipeline. A pipeline with more targets is `Ready=False` with reason `TooManyTargets`.
 pub const MAX_TARGETS: usize = 256;
@@ -76,6 +76,9 @@ pub struct PipelineSpec {
     #[schemars(length(min = 1, max = 32))]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub environments: Vec<Environment>,
+    /// Where the revisions come from, for links to commits. If absent, an Application of Argo CD or an object of Fleet names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<RevisionSource>,
     /// How a revision goes from each environment to the next. If absent, nothing is promoted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promotion: Option<PromotionPolicy>,
@@ -232,6 +235,11 @@ pub struct State {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 256))]
     pub current_configuration: String,
+    /// Address of the Git repository, without credentials. In the newer state of a change it is that of `revision`, and in the older one that of
+    /// `current`. Empty if it is not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 256))]
+    pub repository: String,
     /// Whether the subject has failed since it was last `Current`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub failed: bool,
@@ -284,6 +292,10 @@ pub struct Settled {
     /// The configuration that was last `Current`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub current_configuration: String,
+    /// Address of the Git repository of `current`, without credentials. Empty if it is not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 256))]
+    pub repository: String,
     /// Whether the subject has failed since it was last `Current`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub failed: bool,

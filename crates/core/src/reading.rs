@@ -146,6 +146,7 @@ impl Reason {
 
 /// The current state of an object, as far as it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "nearly all states are known, so a box is one allocation more for each")]
 pub enum Now {
     /// The object was observed, or is known not to exist.
     Known(Observation),

@@ -1,4 +1,4 @@
-//! The parts of the spec of a pipeline: its environments, their listed targets, and its hook.
+//! The parts of the spec of a pipeline: its environments, their listed targets, its hook, and where its revisions come from.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,6 +7,7 @@ use super::{PipelineSpec, TargetSource};
 use crate::SecretRef;
 use crate::notification::NotificationLayer;
 use crate::promotion::PromotionPolicy;
+use crate::values::git::ADDRESS_PATTERN;
 use crate::values::refs::{ClusterRef, PartialAppRef};
 
 impl PipelineSpec {
@@ -14,6 +15,12 @@ impl PipelineSpec {
     #[must_use]
     pub fn is_absent_before(&self) -> bool {
         self.baseline == Some(Baseline::Absent)
+    }
+
+    /// Returns the address of the Git repository that the user has set. Empty: none.
+    #[must_use]
+    pub fn repository(&self) -> &str {
+        self.source.as_ref().map_or("", |source| source.repository.as_str())
     }
 
     /// Returns the layer namespace of a pipeline in the namespace `own`. `None`: there is no other namespace.
@@ -41,6 +48,18 @@ pub struct InboundHooks {
     /// A Secret of type `relaybook.dev/inbound` in the namespace of the pipeline. Each of its keys whose name begins with `hmac-key` can sign.
     /// It must be another Secret than that of approvals.
     pub secret_ref: SecretRef,
+}
+
+/// Where the revisions of a pipeline come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": "!self.repository.matches('[/:][.][.]?(/|$)')", "message": "repository must not have . or .. as a part of its path"},
+]))]
+pub struct RevisionSource {
+    /// Address of the Git repository, without credentials: `https://HOST/OWNER/NAME.git`, `ssh://git@HOST/OWNER/NAME` or `git@HOST:OWNER/NAME`.
+    /// It takes precedence over an address that an application object or an object of Fleet names.
+    #[schemars(length(min = 8, max = 256), regex(pattern = ADDRESS_PATTERN))]
+    pub repository: String,
 }
 
 /// One environment of a pipeline.

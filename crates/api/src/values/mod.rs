@@ -1,8 +1,8 @@
 //! Values of the custom resources that all modules share.
 //!
-//! In: texts as users write them. Out: kinds, durations, delays after failures, references, addresses, times, and parts of generated names. Of a revision: its
-//! commit, its short hashes, and whether it is whole. Also whether a Secret has keys for hooks, whether configurations differ, the known name
-//! closest to a misspelled name, and the shard of an object.
+//! In: texts as users write them. Out: kinds, durations, delays after failures, references, addresses of receivers and of Git repositories,
+//! times, and parts of generated names. Of a revision: its commit, its short hashes, and whether it is whole. Also whether a Secret has keys
+//! for hooks, whether configurations differ, the known name closest to a misspelled name, and the shard of an object.
 
 pub mod address;
 pub(super) mod backoff;
@@ -10,6 +10,7 @@ pub(super) mod clock;
 pub mod commit;
 pub mod configuration;
 pub(super) mod duration;
+pub mod git;
 pub mod hook_keys;
 pub mod kind;
 pub mod names;

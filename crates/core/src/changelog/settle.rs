@@ -206,6 +206,7 @@ pub(super) fn state(settled: &Settled, reason: &str, message: &str) -> State {
         current_configuration: settled.current_configuration.clone(),
         failed: settled.failed,
         drifted: settled.drifted,
+        repository: String::new(),
         reason: reason.to_owned(),
         message: message.to_owned(),
         promotion: None,

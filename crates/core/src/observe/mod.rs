@@ -2,7 +2,8 @@
 //!
 //! In: one object of any kind from the API server, or `None` if it does not exist, and the pipeline's revision path, if any. The caller
 //! sets `types`, from which the kind is read. The rest is JSON of any shape, because a remote cluster may contain anything.
-//! Out: an [`Observation`]: kstatus, the running and the attempted revision, the configuration beside it, the reason, and whether it has drifted. The change log decides
+//! Out: an [`Observation`]: kstatus, the running and the attempted revision, the configuration beside it, the Git repository, the reason, and whether it
+//! has drifted. The change log decides
 //! what counts as a change. For kinds that need other objects, [`see`] reads each object, and [`combine`] combines the results. [`reader`]
 //! identifies the rules for a kind.
 //!
@@ -66,6 +67,8 @@ pub struct Observation {
     pub configuration: String,
     /// The configuration that the object tries to run.
     pub attempted_configuration: String,
+    /// Address of the Git repository that the status is about, without credentials. Empty if the object does not name one. At most 256 bytes.
+    pub repository: String,
     /// One word for the cause, for machines. Empty if `Current`. Cut at 128 bytes.
     pub reason: String,
     /// A sentence for people about the cause, cut at 1 KiB at a character boundary. If `Current`, it is empty, or it contains the number of
@@ -160,6 +163,7 @@ pub fn see(object: Option<&DynamicObject>, revision_path: Option<&RevisionPath>,
         attempted_revision: cut_revision(reading.tried),
         configuration: cut_revision(reading.configuration),
         attempted_configuration: cut_revision(reading.tried_configuration),
+        repository: reading.repository,
         reason: prefix(&verdict.reason, MAX_REASON).to_owned(),
         message: prefix(&verdict.message, MAX_MESSAGE).to_owned(),
         drifted: reading.drifted || kstatus::drifted(&view),

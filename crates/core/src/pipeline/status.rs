@@ -81,6 +81,8 @@ pub struct Gathered {
     pub empty: Vec<String>,
     /// Time after which a cluster can be offline without an event.
     pub check_again: Option<Duration>,
+    /// Address of the Git repository that the user has set for the pipeline, as it may be stored. Empty: none.
+    pub repository: String,
     /// Hints on similar objects, by the name of a target whose object does not exist.
     pub similar: HashMap<String, String>,
 }

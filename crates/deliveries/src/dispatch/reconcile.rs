@@ -7,7 +7,7 @@
 mod refusals;
 
 use std::cell::LazyCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
 use kube::ResourceExt as _;
@@ -147,9 +147,11 @@ impl Pass<'_> {
         let missing = |n: &EffectiveNotification| unusable_of(ctx, n);
         let cluster = &ctx.cluster_name;
         let commitless = LazyCell::new(|| pipelines::commitless(pipeline, cluster));
+        let sourceless = LazyCell::new(|| pipelines::sourceless(pipeline, cluster));
         let unfit = |n: &EffectiveNotification, target: &TargetInfo| {
-            let source = || lacks_source(n).filter(|_| target.source.is_none());
-            lacks_commit(n).filter(|_| commitless.contains(&target.log_subject().to_string())).or_else(source)
+            let is_among = |all: &HashSet<String>| all.contains(&target.log_subject().to_string());
+            let source = || lacks_source(n).filter(|_| is_among(&sourceless));
+            lacks_commit(n).filter(|_| is_among(&commitless)).or_else(source)
         };
         troubles(&applying, &targets_of(pipeline, cluster), |n| defined_wrong(n).or_else(|| missing(n)), unfit)
     }

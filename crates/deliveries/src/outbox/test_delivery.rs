@@ -178,7 +178,8 @@ async fn request(
     test: &TestSend<'_>,
     longest: Duration,
 ) -> Result<Attempt, (Outcome, Reason, String)> {
-    let around = Around { facts: test.facts, cluster: &parts.cluster_name, page: parts.page_url.as_ref() };
+    let web = parts.pipeline_index.web();
+    let around = Around { facts: test.facts, cluster: &parts.cluster_name, page: parts.page_url.as_ref(), web: &web };
     let given_up = since_boot() + SECRET;
     loop {
         let until = since_boot() + longest;

@@ -10,6 +10,7 @@ use super::Context;
 use super::write::tracker::WriteTracker;
 use relaybook_api::pipeline::Environment;
 use relaybook_api::pipeline::target::{Entry, TargetInfo, targets_of};
+use relaybook_api::values::git;
 use relaybook_api::values::refs::{ClusterAppRef, ClusterRef};
 use relaybook_api::{ObjectName, Pipeline};
 use relaybook_core::pipeline::generate;
@@ -42,7 +43,8 @@ pub(super) fn gather(
         declare(ctx, key, base, writes, &[], 0, &HashMap::new());
         return Err(refused);
     }
-    let mut gathered = Gathered { environments: plans(base), ..Gathered::default() };
+    let mut gathered =
+        Gathered { environments: plans(base), repository: git::recorded(base.spec.repository()), ..Gathered::default() };
     let planned = if selections.is_empty() {
         declare(ctx, key, base, writes, &listed, 0, &HashMap::new());
         listed

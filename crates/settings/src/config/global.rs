@@ -1,4 +1,4 @@
-//! The global configuration as layers: the defaults of every notification, and the cluster-wide notifications. Pure.
+//! The global configuration as layers: the defaults of every notification, and the cluster-wide notifications. Also the forges and links. Pure.
 //!
 //! In: a parsed [`GlobalConfig`], and its namespace. Out: [`Global`], which returns the layers below a Notification of a namespace for a
 //! pipeline, and what an edit changed.
@@ -10,6 +10,7 @@ use globset::{Glob, GlobSet, GlobSetBuilder};
 
 use super::layers::{Layer, Source};
 use super::selector::PipelineSelector;
+use crate::render::Web;
 use relaybook_api::Notification;
 use relaybook_api::global::{GlobalConfig, GlobalNotification};
 
@@ -18,6 +19,7 @@ use relaybook_api::global::{GlobalConfig, GlobalNotification};
 pub struct Global {
     defaults: Option<Arc<Layer>>,
     notifications: BTreeMap<String, Arc<ClusterWide>>,
+    web: Arc<Web>,
 }
 
 /// A cluster-wide notification.
@@ -83,7 +85,7 @@ fn stack(defaults: Option<&Layer>, cluster_wide: Option<&ClusterWide>, notificat
 /// What an edit has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Edited {
-    /// The defaults, which apply to every notification.
+    /// The defaults, or the links, which apply to every notification.
     Everything,
     /// These notifications. The set can be empty.
     Names(BTreeSet<String>),
@@ -123,7 +125,14 @@ impl Global {
                 return Err((format!("notifications[{index}].name"), message));
             }
         }
-        Ok(Self { defaults, notifications })
+        let web = Arc::new(Web::compile(&config.forges, &config.links)?);
+        Ok(Self { defaults, notifications, web })
+    }
+
+    /// The forges, and the links that templates can use.
+    #[must_use]
+    pub fn web(&self) -> &Arc<Web> {
+        &self.web
     }
 
     /// The cluster-wide notifications, by name.
@@ -173,7 +182,7 @@ impl Global {
     /// What differs in `new`.
     #[must_use]
     pub fn edited(&self, new: &Self) -> Edited {
-        if self.defaults != new.defaults {
+        if self.defaults != new.defaults || self.web != new.web {
             return Edited::Everything;
         }
         let names = self.notifications.keys().chain(new.notifications.keys());
@@ -252,6 +261,25 @@ mod tests {
                 assert_eq!(before.part(name) == after.part(name), is_kept, "{new} {name}");
             }
         }
+    }
+
+    #[test]
+    fn an_edit_of_links_affects_everything_and_compiles_nothing_again() {
+        let old = json!({"notifications": [{"name": "a"}], "links": {"argo": "https://a.example/"}});
+        for (more, is_edited) in [
+            (json!({}), false),
+            (json!({"links": {"argo": "https://b.example/"}}), true),
+            (json!({"links": {}}), true),
+            (json!({"forges": [{"host": "git.example.com", "type": "gitea"}]}), true),
+        ] {
+            let mut new = old.as_object().unwrap().clone();
+            new.extend(more.as_object().unwrap().clone());
+            let (before, after) = (global(old.clone()).unwrap(), global(Value::Object(new)).unwrap());
+            assert_eq!(before.edited(&after) == Edited::Everything, is_edited, "{more}");
+            assert_eq!(before.part("a"), after.reuse(&before).part("a"), "{more}");
+        }
+        let (at, _) = global(json!({"links": {"pipeline": "https://a.example/"}})).unwrap_err();
+        assert_eq!(at, "links.pipeline");
     }
 
     #[test]

@@ -173,6 +173,11 @@ notifications:
                 &["line 3, column 16: notifications[0].namespaces[0]: \"[x\" does not match \"^[a-z0-9*?-]+$\""],
             ),
             ("{}\n---\n{}\n", &["line 3, column 1: a second document; the global configuration must be one document"]),
+            ("links:\n  a: http://example.com/\n", &["line 2, column 3: links.a: must begin with https://"]),
+            (
+                "links: {pipeline: 'https://example.com/'}\n",
+                &["line 1, column 9: links.pipeline: the name has a meaning of its own; choose another name"],
+            ),
             ("- a\n", &["line 1, column 1: this is not of type \"object\""]),
         ] {
             let found = errors(text);

@@ -248,7 +248,7 @@ pub struct Declared {
 }
 
 impl Declared {
-    /// Whether users must set it, at least for targets that do not come from Fleet.
+    /// Whether users must set it, at least for targets whose Git repository is not known.
     #[must_use]
     pub fn is_required(&self) -> bool {
         self.default.as_ref().is_none_or(|default| default.contains("target.source"))

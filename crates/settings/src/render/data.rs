@@ -15,6 +15,7 @@ use serde::{Serialize, Serializer};
 
 use relaybook_text::cut;
 
+use super::Web;
 pub use app::AppData;
 use promotion::PromotionData;
 use relaybook_api::delivery::{Subject, SubjectKind};
@@ -89,14 +90,25 @@ pub struct Data {
     pub context: String,
     /// The URL of the delivery in the audit page; empty without `--page-url`. Conditions cannot use it.
     pub link: String,
-    /// URLs of other screens of the audit page; empty like `link`.
+    /// URLs of other screens of the audit page, which are empty like `link`, and of pages elsewhere.
     pub links: LinkData,
     /// The identity of the message that the delivery is a part of; empty if it is a message of its own. It is not a part of all data.
     #[serde(skip)]
     pub thread: String,
+    /// The commit of the revision. Conditions cannot use it.
+    pub git: GitData,
 }
 
-/// URLs of screens of the audit page.
+/// The commit of a revision.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct GitData {
+    /// Its hash; empty if the revision contains none or several.
+    pub sha: String,
+    /// Its page at the forge; empty if that is not known.
+    pub url: String,
+}
+
+/// URLs of screens of the audit page, and of pages elsewhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LinkData {
     /// The pipeline.
@@ -105,6 +117,13 @@ pub struct LinkData {
     pub notification: String,
     /// The search for the revision.
     pub revision: String,
+    /// The page at the forge that compares the previous revision with the revision.
+    pub compare: String,
+    /// The page at the forge of the commit of the previous revision.
+    pub previous: String,
+    /// The links of the global configuration that can be rendered, by name.
+    #[serde(flatten)]
+    pub named: BTreeMap<String, String>,
 }
 
 /// The severity of a transition.
@@ -190,7 +209,7 @@ pub struct TargetData {
     pub cluster: ClusterData,
     /// The application object.
     pub app: AppData,
-    /// The object that it comes from, if `targetsFrom` has generated it.
+    /// The Git repository that its revision comes from.
     pub source: SourceData,
 }
 
@@ -237,7 +256,12 @@ impl Data {
                 app: app(&spec.subject, &spec.pipeline_ref.name),
             },
             environment: environment(&spec.subject),
-            target: TargetData::new(&spec.subject, spec.to.recorded.as_deref(), &spec.pipeline_ref.namespace),
+            target: TargetData::new(
+                &spec.subject,
+                spec.to.recorded.as_deref(),
+                &spec.pipeline_ref.namespace,
+                &spec.to.repository,
+            ),
             promotion: PromotionData::new(spec),
             revision: spec.to.revision.clone(),
             running_revision: spec.to.current.clone().unwrap_or_default(),
@@ -255,6 +279,7 @@ impl Data {
             link: String::new(),
             links: LinkData::default(),
             thread: String::new(),
+            git: GitData::default(),
         }
     }
 
@@ -274,9 +299,16 @@ impl Data {
                 pipeline: page.of(&permalink::pipeline(&self.pipeline.namespace, &self.pipeline.name)),
                 notification: page.of(&permalink::notification(&self.pipeline.namespace, &self.notification.name)),
                 revision: page.of(&permalink::search(&self.revision)),
+                ..self.links
             },
             ..self
         }
+    }
+
+    /// Adds the pages of the commits, and the links of the global configuration. It comes last, because these links can contain the others.
+    #[must_use]
+    pub fn with_web(self, spec: &DeliverySpec, web: &Web) -> Self {
+        web.add_to(self, spec)
     }
 }
 
@@ -331,14 +363,16 @@ fn app(subject: &Subject, pipeline: &str) -> String {
 
 impl TargetData {
     /// Returns the target of a subject. For a cluster, only the cluster is set. For an environment or a pipeline, all fields are empty.
-    /// `recorded` is what the change contains of the application object, `namespace` the namespace of the pipeline.
-    fn new(subject: &Subject, recorded: Option<&Recorded>, namespace: &str) -> Self {
+    /// `recorded` is what the change contains of the application object, `namespace` the namespace of the pipeline, `repository` the recorded address
+    /// of the Git repository.
+    fn new(subject: &Subject, recorded: Option<&Recorded>, namespace: &str, repository: &str) -> Self {
         let target = subject.target.clone().unwrap_or_default();
         let of = |cluster: Option<&ClusterRef>, local: &str| match cluster {
             Some(cluster) => ClusterData::new(cluster, namespace),
             None => ClusterData { name: local.to_owned(), ..ClusterData::default() },
         };
-        let source = SourceData::new(target.source.as_ref());
+        let repository = if subject.kind == SubjectKind::Target { repository } else { "" };
+        let source = SourceData::new(target.source.as_ref(), repository);
         let (name, cluster) = match subject.kind {
             SubjectKind::Target => (subject.name.clone(), of(target.cluster_ref.as_ref(), &target.cluster)),
             SubjectKind::Cluster => (String::new(), of(subject.cluster_ref.as_ref(), &subject.name)),
@@ -446,7 +480,7 @@ mod tests {
                 ..SubjectTarget::default()
             };
             let subject = Subject { target: Some(target), ..Subject::default() };
-            let cluster = TargetData::new(&subject, None, "team-a").cluster;
+            let cluster = TargetData::new(&subject, None, "team-a", "").cluster;
             assert_eq!((cluster.name.as_str(), cluster.namespace.as_str(), cluster.kind.as_str()), ("eu-1", want, "Secret"));
         }
     }

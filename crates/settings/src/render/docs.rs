@@ -38,7 +38,7 @@ fn render(content_type: &str, source: &str) -> Result<String, RenderError> {
 
 fn leaves(shape: &DataSchema, path: &str, found: &mut Vec<String>) {
     match shape {
-        DataSchema::Object(fields) => {
+        DataSchema::Object(fields) | DataSchema::Open(fields) => {
             for (name, shape) in *fields {
                 leaves(shape, format!("{path}.{name}").trim_start_matches('.'), found);
             }

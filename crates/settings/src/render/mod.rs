@@ -25,6 +25,7 @@ mod shared;
 mod source;
 mod thread;
 mod url;
+mod web;
 
 pub use body::Body;
 pub use builtin::{
@@ -42,6 +43,7 @@ pub use lang::commits::{COMMIT_REMEDY, names_commit};
 pub use source::{SourceData, SourceTemplate};
 pub use thread::{PathTemplate, TextTemplate};
 pub use url::{UrlTemplate, origin_of};
+pub use web::Web;
 
 /// Maximum length of a template source in bytes.
 pub const MAX_SOURCE: usize = 64 * 1024;

@@ -60,7 +60,7 @@ impl UrlTemplate {
         needs_commit(&self.0.program, parameters)
     }
 
-    /// Returns the parameters with data of the object of Fleet that a target comes from, or none if the URL itself contains such data.
+    /// Returns the parameters with data of the Git repository of a target, or none if the URL itself contains such data.
     /// `None`: it contains no such data.
     #[must_use]
     pub fn needs_source(&self, parameters: &Parameters) -> Option<Vec<String>> {

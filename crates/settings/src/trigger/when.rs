@@ -126,6 +126,7 @@ mod tests {
             ("superseded > 1", "there is no superseded"),
             ("link != ''", "there is no link"),
             ("links.pipeline != ''", "there is no links"),
+            ("git.sha != ''", "there is no git"),
             ("pipeline.label.team == 'x'", "pipeline has no label; did you mean labels?"),
             ("target.cluster.nam == 'x'", "target.cluster has no nam; did you mean name?"),
             ("target.app.label.team == 'x'", "target.app has no label; did you mean labels?"),

@@ -139,7 +139,9 @@ fn told(found: &Found<'_>, wrongs: Vec<Wrong>, report: &mut Report) {
     report.findings.extend(wrongs.into_iter().map(finding));
 }
 
-const KEYS: [&str; 2] = ["defaults", "notifications"];
+const KEYS: [&str; 4] = ["defaults", "notifications", "forges", "links"];
+/// The keys by which a file in a folder is recognised. The others have names that many programs use.
+const OWN_KEYS: [&str; 2] = ["defaults", "notifications"];
 
 /// Whether a document is the global configuration itself and not an object. In a file that the user named, one known key is enough. So an
 /// unknown key beside it is reported.
@@ -148,7 +150,8 @@ fn is_bare(file_document: &FileDocument<'_>) -> bool {
     let is_object = fields.contains_key("apiVersion") || fields.contains_key("kind");
     let is_named = Path::new(file_document.file).file_name().is_some_and(|name| name == KEY);
     let is_key = |key: &String| KEYS.contains(&key.as_str());
-    let has_key = fields.keys().any(is_key) && (!file_document.is_found || fields.keys().all(is_key));
+    let has_own_key = OWN_KEYS.iter().any(|key| fields.contains_key(*key));
+    let has_key = if file_document.is_found { has_own_key && fields.keys().all(is_key) } else { fields.keys().any(is_key) };
     let is_meant = !file_document.is_found || fields.keys().all(|key| is_key(key) || nearest(key, KEYS).is_some());
     !is_object && (has_key || is_named && is_meant)
 }

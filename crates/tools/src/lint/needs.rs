@@ -2,7 +2,8 @@
 //!
 //! In: a pipeline, and the content of the other files. Out: a finding if the revision of an application is never a commit, and a note if
 //! it can be one. Manifests contain no revisions. The controller reports `CommitMissing` once it observes the revisions. Also a finding if a
-//! built-in template lacks a parameter that only targets of Fleet have a value for. The controller reports `RepositoryMissing`.
+//! built-in template lacks a parameter for the Git repository, and neither `spec.source`, nor an object of Fleet, nor an Application names one.
+//! The controller reports `RepositoryMissing`.
 
 use std::collections::BTreeSet;
 
@@ -12,6 +13,7 @@ use super::pipelines::Files;
 use super::sheet::FindingContext;
 use super::{Finding, Report, Source};
 use relaybook_api::pipeline::target::{Entry, TargetInfo, possible_targets, targets};
+use relaybook_api::values::kind::ObjectKind;
 use relaybook_api::values::refs::{AppRef, ConfigMapKey};
 use relaybook_api::{Notification, Pipeline};
 use relaybook_settings::config::layers::{names, of_target};
@@ -93,10 +95,10 @@ fn repository_missing(
         known.finding(field, format!("{problem}, and {of} has others"), Source::Controller)
     };
     if parameters.is_empty() {
-        let problem = "only targets that targetsFrom.fleet selects have target.source; write the repository";
+        let problem = "the repository of the targets is not known; write it, or set spec.source of the Pipeline";
         return vec![finding("spec.endpoint.url".to_owned(), problem)];
     }
-    let problem = "missing: set it, because only targets that targetsFrom.fleet selects know their repository";
+    let problem = "missing: set it, or spec.source of the Pipeline, because the repository of the targets is not known";
     parameters.iter().map(|parameter| finding(format!("spec.template.parameters.{parameter}"), problem)).collect()
 }
 
@@ -109,8 +111,9 @@ pub(super) fn note_unused(pipelines: &[Pipeline], files: Files<'_>, report: &mut
         let Some(notification) = notification.as_ref().filter(|_| !pipelines.iter().any(is_used)) else { continue };
         for parameter in missing_parameters(notification, &given) {
             report.notes.push(format!(
-                "Notification {name}: spec.template.parameters.{parameter} is missing; only targets that targetsFrom.fleet \
-                 selects know their repository, and no Pipeline of namespace {namespace} is among the files"
+                "Notification {name}: spec.template.parameters.{parameter} is missing; only Applications of Argo CD, targets that \
+                 targetsFrom.fleet selects and Pipelines with spec.source have a repository, and no Pipeline of namespace \
+                 {namespace} is among the files"
             ));
         }
     }
@@ -119,6 +122,19 @@ pub(super) fn note_unused(pipelines: &[Pipeline], files: Files<'_>, report: &mut
 fn missing_parameters(notification: &Notification, given: &Given<'_>) -> Vec<String> {
     let sending = resolve(notification, given).sending.ok();
     sending.and_then(|sending| sending.needs_source).unwrap_or_default()
+}
+
+/// Whether the pipeline names the Git repository of a target, or its application object can.
+fn can_name_repository(pipeline: &Pipeline, info: &TargetInfo) -> bool {
+    let kind = match info.entry {
+        Entry::Listed(_) => info.app.object_kind(),
+        Entry::Generated(index) => {
+            let objects = pipeline.spec.environments[info.environment_index].targets_from[index].objects.as_ref();
+            objects.map_or_else(|| info.app.object_kind(), |objects| ObjectKind::parse(&objects.api_version, &objects.kind))
+        }
+    };
+    let is_application = |kind: ObjectKind| (kind.group(), kind.kind()) == ("argoproj.io", "Application");
+    pipeline.spec.source.is_some() || kind.is_ok_and(is_application)
 }
 
 /// Returns what the targets of a pipeline may lack for a notification.
@@ -144,7 +160,7 @@ fn lacking(pipeline: &Pipeline, namespace: &str, name: &str, files: Files<'_>) -
         let Some(sending) = &known[at].1 else { continue };
         let without = revision(&info.app).filter(|_| sending.needs_commit);
         lacking.extend(without.map(|without| Lack::Commit(info.app.kind.clone(), without)));
-        lacking.extend(sending.needs_source.clone().map(Lack::Repository));
+        lacking.extend(sending.needs_source.clone().filter(|_| !can_name_repository(pipeline, info)).map(Lack::Repository));
     }
     lacking
 }

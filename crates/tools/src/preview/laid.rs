@@ -1,5 +1,7 @@
 //! Pure: a notification with all its layers, from the global configuration to the layers of a target.
 
+use std::sync::Arc;
+
 use kube::ResourceExt as _;
 
 use super::PreviewError;
@@ -10,6 +12,7 @@ use relaybook_api::{Notification, NotificationSpec, Pipeline, TransitionType};
 use relaybook_settings::config::layers::{Layer, of_environment, of_target, of_whole_pipeline};
 use relaybook_settings::config::{Given, Global, Problem, Sending, Text, flatten};
 use relaybook_settings::manifests::{effective_notification, has_notification, layers_below};
+use relaybook_settings::render::Web;
 
 /// The layers of one notification, least specific first.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,6 +22,7 @@ pub struct LayeredNotification {
     /// The namespace of the pipeline.
     pub namespace: String,
     layers: Vec<Layer>,
+    web: Arc<Web>,
 }
 
 impl LayeredNotification {
@@ -29,7 +33,7 @@ impl LayeredNotification {
         let (name, namespace) = (notification.name_any(), notification.namespace().unwrap_or_default());
         let cluster_wide = global.get(&name).filter(|cluster_wide| cluster_wide.reach.covers(&namespace));
         let layers = global.layers_below(cluster_wide, Some(notification));
-        Self { name, namespace, layers }
+        Self { name, namespace, layers, web: global.web().clone() }
     }
 
     /// Returns the layers for a target of a pipeline, or for its first target. `notifications` contains the Notifications with this name.
@@ -86,9 +90,15 @@ impl LayeredNotification {
         let namespace = pipeline.namespace().unwrap_or_default();
         let layers = layers_below(global, pipeline, name, notifications).map(|below| [below, own].concat());
         match layers.filter(|layers| has_notification(layers)) {
-            Some(layers) => Ok(Self { name: name.to_owned(), namespace, layers }),
+            Some(layers) => Ok(Self { name: name.to_owned(), namespace, layers, web: global.web().clone() }),
             None => Err(PreviewError::NoSuchNotification { pipeline: pipeline.name_any(), name: name.to_owned() }),
         }
+    }
+
+    /// Returns the forges and the links of the global configuration.
+    #[must_use]
+    pub fn web(&self) -> &Arc<Web> {
+        &self.web
     }
 
     /// Returns the keys of ConfigMaps that the notification refers to.

@@ -39,6 +39,7 @@ pub fn recorded(
     let data = Data::new(&id, spec, &recorded.labels, &recorded.annotations, &notification.namespace);
     let data = data.with_context(spec, recorded.cluster);
     let data = data.with_links(recorded.page_url, recorded.namespace, &delivery::name(spec));
+    let data = data.with_web(spec, notification.web());
     let data = Data { superseded: recorded.superseded, ..data };
     let rendered = sending.render(&data).map_err(wrong)?;
     Ok(masked(preview(&notification.name, &sending, &rendered, &data), &rendered.credentials))

@@ -20,6 +20,7 @@ use super::super::kstatus::Verdict;
 use super::super::view::View;
 use super::{Reading, Rules};
 use relaybook_api::Status;
+use relaybook_api::values::git::recorded;
 
 pub(super) static APPLICATION: Rules =
     Rules { group: "argoproj.io", kind: "Application", reader: "argo-application/3", read };
@@ -28,6 +29,12 @@ pub(super) static APPLICATION: Rules =
 const SOURCES: usize = 16;
 
 fn read(view: &View<'_>) -> Reading {
+    let reading = read_status(view);
+    let repository = repository(view, reading.verdict.status);
+    reading.of_repository(repository)
+}
+
+fn read_status(view: &View<'_>) -> Reading {
     let running = running(view);
     let compared = view.text("/status/sync/status");
     let with_drift = |reading: Reading| reading.drifted(compared == "OutOfSync").drift_unknown(compared == "Unknown");
@@ -44,12 +51,38 @@ fn read(view: &View<'_>) -> Reading {
     with_drift(Reading::named(verdict, &running, &running).suspended(suspended))
 }
 
+/// Returns the Git repository that the status is about. For the running revision, it is that of the newest entry of the history. Otherwise it
+/// is that of the last operation. The spec can already name another one, so it counts only where nothing else is recorded.
+fn repository(view: &View<'_>, status: Status) -> String {
+    let of = |pointer: &str| view.at(pointer).map(git_source).filter(|found| !found.is_empty());
+    let known = if status == Status::Current {
+        newest(view).map(git_source).filter(|found| !found.is_empty())
+    } else {
+        of("/status/operationState/syncResult").or_else(|| of("/status/operationState/operation/sync"))
+    };
+    known.or_else(|| of("/spec")).unwrap_or_default()
+}
+
+/// Returns the address of the first Git repository of an entry, as it may be stored. A source with a chart is a repository of Helm.
+fn git_source(entry: &Value) -> String {
+    let several = entry.get("sources").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let all = several.iter().take(SOURCES).chain(entry.get("source"));
+    let is_chart = |source: &Value| source.get("chart").and_then(Value::as_str).is_some_and(|chart| !chart.is_empty());
+    let urls = all.filter(|source| !is_chart(source)).filter_map(|source| source.get("repoURL")?.as_str());
+    urls.map(recorded).find(|address| !address.is_empty()).unwrap_or_default()
+}
+
+/// Returns the newest entry of the history.
+fn newest<'a>(view: &View<'a>) -> Option<&'a Value> {
+    let id = |entry: &&Value| entry.get("id").and_then(Value::as_i64).unwrap_or_default();
+    view.list("/status/history").iter().max_by_key(id)
+}
+
 /// Returns the revision that was synced last. Without a history (`revisionHistoryLimit: 0`), returns the revision of the last operation if
 /// it succeeded, or else the revision with which the live objects are in sync.
 fn running(view: &View<'_>) -> String {
-    let id = |entry: &&Value| entry.get("id").and_then(Value::as_i64).unwrap_or_default();
     let of = |pointer| view.at(pointer).map_or_else(String::new, revision);
-    match view.list("/status/history").iter().max_by_key(id) {
+    match newest(view) {
         Some(newest) => revision(newest),
         None if view.text("/status/operationState/phase") == "Succeeded" && !dry_run(view) => {
             of("/status/operationState/syncResult")
@@ -459,6 +492,36 @@ mod tests {
         ] {
             let seen = read(APPLICATION, json!({}), app(more));
             assert_eq!((seen.reason.as_str(), seen.message.as_str()), (reason, message));
+        }
+    }
+
+    #[test]
+    fn the_repository_is_that_of_the_revision_and_not_of_the_spec() {
+        let git = |name: &str| json!({"repoURL": format!("https://user:t0ken@github.com/acme/{name}.git")});
+        let chart = json!({"repoURL": "https://charts.example.com/acme/stable", "chart": "redis"});
+        let history =
+            |entry: Value| json!([with(&json!({"id": 9, "revision": "a"}), entry), {"id": 3, "source": git("old")}]);
+        let ran = app(json!({"history": history(json!({"source": git("ran")}))}));
+        let result = |entry: Value| json!({"operationState": {"phase": "Running", "syncResult": with(&json!({"revision": "b"}), entry)}});
+        let huge = json!({"repoURL": format!("https://github.com/acme/{}", "x".repeat(10 * 1024 * 1024))});
+        for (name, spec, status, want) in [
+            ("only the spec", json!({"source": git("spec")}), app(json!({})), "spec"),
+            ("the spec was edited since", json!({"source": git("spec")}), ran.clone(), "ran"),
+            ("it tries the spec", json!({"source": git("spec")}), with(&ran, result(json!({}))), "spec"),
+            (
+                "it tried another",
+                json!({"source": git("spec")}),
+                with(&ran, result(json!({"source": git("tried")}))),
+                "tried",
+            ),
+            ("several sources", json!({"sources": [chart.clone(), git("two"), git("three")]}), app(json!({})), "two"),
+            ("a chart", json!({"source": chart.clone()}), app(json!({})), ""),
+            ("a hostile one", json!({"source": {"repoURL": "javascript:alert(1)//a/b"}}), app(json!({})), ""),
+            ("a huge one", json!({"source": huge}), app(json!({})), ""),
+            ("no text", json!({"source": {"repoURL": 5}, "sources": {}}), app(json!({})), ""),
+        ] {
+            let want = if want.is_empty() { String::new() } else { format!("https://github.com/acme/{want}.git") };
+            assert_eq!(read(APPLICATION, spec, status).repository, want, "{name}");
         }
     }
 }

@@ -94,6 +94,8 @@ pub(super) struct Reading {
     pub(super) configuration: String,
     /// The attempted configuration.
     pub(super) tried_configuration: String,
+    /// Address of the Git repository that the status is about, as it may be stored. Empty if the kind has none, or if unknown.
+    pub(super) repository: String,
     pub(super) suspended: bool,
     /// Whether the kind's own fields report drift. Conditions that report drift are checked for every kind.
     pub(super) drifted: bool,
@@ -114,6 +116,7 @@ impl Reading {
             tried: tried.to_owned(),
             configuration: String::new(),
             tried_configuration: String::new(),
+            repository: String::new(),
             suspended: false,
             drifted: false,
             drift_unknown: false,
@@ -139,6 +142,11 @@ impl Reading {
         let tried = revision::of_init_images(view);
         let running = if self.verdict.status == Status::Current { tried.clone() } else { String::new() };
         self.configured(running, tried)
+    }
+
+    /// Adds the Git repository.
+    fn of_repository(self, repository: String) -> Self {
+        Self { repository, ..self }
     }
 
     fn suspended(self, suspended: bool) -> Self {

@@ -8,6 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::changelog::{
     GroupId, GroupState, Part, Verdict, append, arrives, cluster_state, group_state, is_edited, settle_group,
+    with_repository,
 };
 use crate::observe::Observation;
 use crate::reading::Reachability;
@@ -37,6 +38,8 @@ struct Groups<'a> {
     ruleset_id: String,
     /// Hash of all targets.
     members: String,
+    /// Address of the Git repository that the user has set for the pipeline. Empty: none.
+    repository: &'a str,
 }
 
 /// One environment.
@@ -96,7 +99,8 @@ impl<'a> Groups<'a> {
         let away: BTreeSet<&ClusterRef> = away.map(|cluster| &cluster.cluster_ref).collect();
         let track = |((t, reading), before): (&'a Observed, _)| {
             let is_offline = t.cluster_ref.as_ref().is_some_and(|cluster| away.contains(cluster));
-            Track::new(t, before, reading, gathered.news.contains(&t.name).then_some(serial)).offline(is_offline)
+            let track = Track::new(t, before, reading, gathered.news.contains(&t.name).then_some(serial));
+            track.offline(is_offline).of_repository(&gathered.repository)
         };
         let tracks: Vec<_> = gathered.targets.iter().zip(before).map(track).collect();
         let mut environments: Vec<Group<'a>> = Vec::new();
@@ -124,7 +128,14 @@ impl<'a> Groups<'a> {
             }
         }
         let (ruleset_id, members) = (group_ruleset_id(&tracks), group_members(&tracks));
-        let mut groups = Self { tracks, environments, pipeline: known.settled.clone(), ruleset_id, members };
+        let mut groups = Self {
+            tracks,
+            environments,
+            pipeline: known.settled.clone(),
+            ruleset_id,
+            members,
+            repository: &gathered.repository,
+        };
         for group in &mut groups.environments {
             let parts = group.parts(&groups.tracks);
             group.decided = group_state(parts) != GroupState::Undecided;
@@ -137,7 +148,7 @@ impl<'a> Groups<'a> {
     fn rebase(&mut self, log: &mut ChangeLog, now: Time) {
         let edited = |settled: Option<&Settled>, members: &str| settled.is_some_and(|settled| is_edited(settled, members));
         for group in self.environments.iter_mut().filter(|g| edited(g.settled.as_ref(), &g.members)) {
-            group.regroup(&self.tracks, log, now);
+            group.regroup(&self.tracks, self.repository, log, now);
         }
         if edited(self.pipeline.as_ref(), &self.members) {
             self.regroup_pipeline(log, now);
@@ -147,7 +158,7 @@ impl<'a> Groups<'a> {
     /// Computes the state of these environments from their targets, and the state of the pipeline from its environments.
     fn regroup(&mut self, which: impl Fn(&Range<usize>) -> bool, log: &mut ChangeLog, now: Time) {
         for group in self.environments.iter_mut().filter(|g| which(&g.of)) {
-            group.regroup(&self.tracks, log, now);
+            group.regroup(&self.tracks, self.repository, log, now);
         }
         self.regroup_pipeline(log, now);
     }
@@ -157,6 +168,7 @@ impl<'a> Groups<'a> {
         let parts = self.environments.iter().map(|g| Part { settled: g.settled.as_ref(), seen: g.decided });
         let of = GroupId { reader: &self.ruleset_id, members: &self.members };
         let verdict = settle_group(self.pipeline.as_ref(), group_state(parts), of, baseline_serial(log));
+        let verdict = with_repository(verdict, self.pipeline.as_ref(), |_| self.repository);
         put(&mut self.pipeline, verdict, LogSubject::Pipeline, log, now);
     }
 
@@ -198,12 +210,13 @@ impl Group<'_> {
     }
 
     /// Computes the state of the environment from its targets.
-    fn regroup(&mut self, tracks: &[Track<'_>], log: &mut ChangeLog, now: Time) {
+    fn regroup(&mut self, tracks: &[Track<'_>], repository: &str, log: &mut ChangeLog, now: Time) {
         let state = group_state(self.parts(tracks));
         self.decided = state != GroupState::Undecided;
         let of = GroupId { reader: &self.ruleset_id, members: &self.members };
         let verdict = settle_group(self.settled.as_ref(), state, of, baseline_serial(log));
         let arrives = arrives(&verdict);
+        let verdict = with_repository(verdict, self.settled.as_ref(), |_| repository);
         put(&mut self.settled, verdict, LogSubject::Environment(self.name), log, now);
         if let Some(settled) = self.settled.as_mut().filter(|_| arrives) {
             // The change that was just appended is the occasion for a promotion.

@@ -12,11 +12,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use relaybook_text::cut;
 
 use super::Base;
-use crate::changelog::{MAX_MESSAGE, take_steps};
+use crate::changelog::{MAX_MESSAGE, add_repository, take_steps};
 use crate::promotion::condition;
 use relaybook_api::conditions;
 use relaybook_api::conditions::PROMOTION_PENDING;
 use relaybook_api::pipeline::EnvironmentStatus;
+use relaybook_api::values::git::recorded;
 use relaybook_api::{ChangeLog, Pipeline, PipelineStatus, Time};
 
 /// Takes the new steps of the promotions into the log. `known`: the previous status, which is empty if the log is new.
@@ -28,10 +29,15 @@ pub fn take_promotions(
     now: Time,
 ) {
     let Some(promotions) = base.promotions else { return };
+    let repository = recorded(base.pipeline.spec.repository());
     for environment in environments {
         let before = known.environments.iter().find(|known| known.name == environment.name);
         let is_new = before.is_none_or(|before| !is_taken(before));
+        let first = log.changes.len();
         take_steps(environment, promotions, is_new, log, now);
+        for change in log.changes.iter_mut().skip(first) {
+            add_repository(change, environment.settled.as_ref(), &repository);
+        }
     }
 }
 

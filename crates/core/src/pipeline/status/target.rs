@@ -5,13 +5,14 @@ use std::collections::HashMap;
 
 use relaybook_text::cut;
 
-use crate::changelog::{MAX_MESSAGE, Part, Verdict, append, believe, is_cut_of, settle};
+use crate::changelog::{MAX_MESSAGE, Part, Verdict, append, believe, is_cut_of, settle, with_repository};
 use crate::observe;
 use crate::observe::Observation;
 use crate::pipeline::generate::record;
 use crate::reading::{Application, Now, Reading, Reason, is_same_cluster};
 use relaybook_api::pipeline::target::{Entry, TargetInfo};
 use relaybook_api::pipeline::{EnvironmentStatus, TargetStatus};
+use relaybook_api::values::git::recorded;
 use relaybook_api::values::refs::ClusterAppRef;
 use relaybook_api::{ChangeLog, Settled, Status, Time};
 
@@ -85,6 +86,8 @@ pub struct Track<'a> {
     lost: bool,
     /// Whether the agent of its cluster is offline.
     is_offline: bool,
+    /// Address of the Git repository that the pipeline, or an object of Fleet, names. Empty: the application object can name one.
+    repository: String,
 }
 
 impl<'a> Track<'a> {
@@ -112,13 +115,20 @@ impl<'a> Track<'a> {
             settled = Some(Settled { status, reader, since, ..Settled::default() });
         }
         let lost = reading.overflowed && settled.as_ref().is_some_and(|s| s.reader == ruleset_id);
-        Self { target, settled, before, reading, ruleset_id, lost, is_offline: false }
+        let repository = target.source.as_ref().map_or_else(String::new, |source| recorded(&source.repository));
+        Self { target, settled, before, reading, ruleset_id, lost, is_offline: false, repository }
     }
 
     /// The same track, with whether the agent of its cluster is offline.
     #[must_use]
     pub fn offline(self, is_offline: bool) -> Self {
         Self { is_offline, ..self }
+    }
+
+    /// The same track, with the address of the Git repository that the user has set for the pipeline. Empty: none. It takes precedence.
+    #[must_use]
+    pub fn of_repository(self, repository: &str) -> Self {
+        if repository.is_empty() { self } else { Self { repository: repository.to_owned(), ..self } }
     }
 
     /// Returns the observation as the settled state explains it.
@@ -142,7 +152,12 @@ impl<'a> Track<'a> {
     /// Processes one observation and appends its change to the log. Returns whether the settled state has changed.
     pub fn settle(&mut self, obs: &Observation, log: &mut ChangeLog, now: Time) -> bool {
         let obs = self.believed(obs);
-        match settle(self.settled.as_ref(), &obs, &self.ruleset_id, baseline_serial(log)) {
+        let repository = |status: Status| match &*self.repository {
+            "" if obs.status == status => obs.repository.as_str(),
+            set => set,
+        };
+        let verdict = settle(self.settled.as_ref(), &obs, &self.ruleset_id, baseline_serial(log));
+        match with_repository(verdict, self.settled.as_ref(), repository) {
             Verdict::Ignored => return false,
             Verdict::Baseline(new) | Verdict::Noted(new) => self.settled = Some(new),
             Verdict::Changed { from, to, settled: new } => {
@@ -283,6 +298,8 @@ pub fn baseline_serial(log: &ChangeLog) -> i64 {
 mod tests {
     use super::*;
     use crate::changelog::open;
+    use relaybook_api::State;
+    use relaybook_api::pipeline::source::TargetOrigin;
     use relaybook_api::values::refs::{AppRef, ClusterKind, ClusterRef};
 
     fn take(target: &TargetInfo, before: Option<&TargetStatus>, reading: &Reading, log: &mut ChangeLog, now: Time) -> Shown {
@@ -359,6 +376,35 @@ mod tests {
         assert_eq!((shown.status, shown.ready, shown.revision.as_str()), (Status::Current, true, "1"));
         assert_eq!(shown.settled.unwrap().since, 0, "a new log has no past");
         assert_eq!(shown.last_transition_time, Some(at(1)));
+    }
+
+    #[test]
+    fn each_change_has_the_repositories_of_its_revisions() {
+        use Status::{Current, InProgress};
+        let of = |name: &str, status, revision| Observation {
+            repository: format!("https://github.com/acme/{name}"),
+            ..obs(status, revision)
+        };
+        let told = |set: &str, of_fleet: Option<&str>, all: &[Observation]| -> Vec<String> {
+            let origin = |repository: &str| TargetOrigin { repository: repository.into(), ..TargetOrigin::default() };
+            let target = TargetInfo { source: of_fleet.map(origin), ..info("dev", "web", "web", false) };
+            let (mut log, reading) = (open(at(1), None), known(&all[0], &[]));
+            let mut track = Track::new(&target, None, &reading, None).of_repository(set);
+            for obs in all {
+                track.settle(obs, &mut log, at(2));
+            }
+            let name = |state: &State| state.repository.rsplit('/').next().unwrap_or_default().to_owned();
+            log.changes.iter().map(|c| format!("{} {}", name(&c.from), name(&c.to))).collect()
+        };
+        let moves = [of("a", Current, "1"), of("b", InProgress, "2"), of("b", Current, "2"), of("b", Current, "3")];
+        assert_eq!(told("", None, &moves), ["a b", "a b", "b b"]);
+        assert_eq!(told("https://github.com/acme/set", None, &moves), ["set set", "set set", "set set"]);
+        let fleet = Some("https://user:t0ken@github.com/acme/fleet");
+        assert_eq!(told("", fleet, &moves)[0], "fleet fleet");
+        assert_eq!(told("https://github.com/acme/set", fleet, &moves)[0], "set set");
+        // What runs is still of the first repository, and what is tried is not known.
+        let drifts = Observation { drifted: true, attempted_revision: String::new(), ..of("b", InProgress, "1") };
+        assert_eq!(told("", None, &[moves[0].clone(), drifts]), ["a "]);
     }
 
     #[test]

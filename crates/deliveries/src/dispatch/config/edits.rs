@@ -48,6 +48,7 @@ impl Configuration {
             version,
             is_in_force: state.problem.is_none(),
             unknown: unknown.map(|problem| format!("ConfigMap {}: {problem}", self.global_map)),
+            web: state.in_force.as_ref().map(|global| global.web().clone()).unwrap_or_default(),
         });
     }
 

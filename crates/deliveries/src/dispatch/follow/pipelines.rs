@@ -74,7 +74,6 @@ fn facts(pipeline: &Pipeline, cluster: &str) -> PipelineFacts {
     let cursors = status.and_then(|s| s.dispatched.as_ref()).into_iter().flat_map(|d| &d.cursors);
     let namespace = pipeline.namespace().unwrap_or_default();
     let open = pipeline.spec.environments.iter().filter(|environment| !environment.targets_from.is_empty());
-    let sourceless = targets_of(pipeline, cluster).into_iter().filter(|t| t.source.is_none());
     PipelineFacts {
         uid: pipeline.uid().unwrap_or_default(),
         layer_namespace: pipeline.spec.other_layer_namespace(&namespace).map(str::to_owned),
@@ -85,7 +84,7 @@ fn facts(pipeline: &Pipeline, cluster: &str) -> PipelineFacts {
         subjects: subjects(pipeline, cluster).into_iter().map(|s| (s.clone(), since.get(&s).copied())).collect(),
         commitless: without_commit(settled).collect(),
         open: open.map(|environment| environment.name.clone()).collect(),
-        sourceless: sourceless.map(|t| t.log_subject().to_string()).collect(),
+        sourceless: sourceless(pipeline, cluster),
         logged: status.is_some_and(|s| s.log.is_some()),
         cursors: cursors.map(|c| (c.notification.clone(), c.uid.clone())).collect(),
         not_recorded: not_recorded(pipeline),
@@ -105,6 +104,20 @@ fn not_recorded(pipeline: &Pipeline) -> HashMap<String, (Reason, String)> {
 /// Returns the subjects of the targets whose last settled revision contains no commit.
 pub(crate) fn commitless(pipeline: &Pipeline, cluster: &str) -> HashSet<String> {
     without_commit(settled(pipeline, cluster)).collect()
+}
+
+/// Returns the subjects of the targets whose Git repository is not known: neither the pipeline nor an object of Fleet names it, and the object
+/// did not name it when it was last `Current`.
+pub(crate) fn sourceless(pipeline: &Pipeline, cluster: &str) -> HashSet<String> {
+    if pipeline.spec.source.is_some() {
+        return HashSet::new();
+    }
+    let named: HashSet<String> = settled(pipeline, cluster)
+        .filter(|(_, settled)| !settled.repository.is_empty())
+        .map(|(subject, _)| subject)
+        .collect();
+    let targets = targets_of(pipeline, cluster).into_iter().filter(|target| target.source.is_none());
+    targets.map(|target| target.log_subject().to_string()).filter(|subject| !named.contains(subject)).collect()
 }
 
 fn without_commit<'a>(settled: impl IntoIterator<Item = (String, &'a Settled)>) -> impl Iterator<Item = String> {

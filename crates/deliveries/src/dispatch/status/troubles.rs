@@ -45,15 +45,15 @@ pub fn all_lack_commits() -> Wrong {
     (Reason::CommitMissing, format!("{message}; {COMMIT_REMEDY}"))
 }
 
-/// Returns the problem of a target that comes from no object of Fleet. `None` if the notification does not need one.
+/// Returns the problem of a target whose Git repository is not known. `None` if the notification does not need one.
 #[must_use]
 pub fn lacks_source(notification: &EffectiveNotification) -> Option<Wrong> {
     let parameters = notification.sending.as_ref().ok()?.needs_source.as_ref()?;
-    let words = "the URL needs the repository of the target, which is known only for targets of Fleet";
+    let words = "the URL needs the repository of the target, which is not known";
     let named: Vec<_> = parameters.iter().map(|name| format!("spec.template.parameters.{name}")).collect();
     let remedy =
         if named.is_empty() { "write it into spec.endpoint.url".to_owned() } else { format!("set {}", named.join(" and ")) };
-    Some((Reason::RepositoryMissing, format!("{words}; {remedy}, or select the target with targetsFrom.fleet")))
+    Some((Reason::RepositoryMissing, format!("{words}; {remedy}, or set spec.source of the Pipeline")))
 }
 
 /// Lists the problems, in the order of names and of the spec. `wrong` is called once for each effective notification. `unfit` is called for
@@ -183,7 +183,7 @@ mod tests {
             lacks_source(&one).map(|(_, message)| message)
         };
         assert_eq!(said(None), None);
-        assert!(said(Some(&[])).unwrap().contains("; write it into spec.endpoint.url, or select"));
+        assert!(said(Some(&[])).unwrap().contains("; write it into spec.endpoint.url, or set"));
         let both = said(Some(&["owner", "repository"])).unwrap();
         assert!(both.contains("; set spec.template.parameters.owner and spec.template.parameters.repository, or"), "{both}");
     }

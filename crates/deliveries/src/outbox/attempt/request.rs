@@ -14,7 +14,7 @@ use relaybook_api::values::permalink::PageUrl;
 use relaybook_egress::{Hidden, LaterRequest, MoreRequests, Outgoing, RenderMore, RequestError, ThreadRequest, compose};
 use relaybook_settings::answer::Remember;
 use relaybook_settings::config::{Lookup, Problem, RenderedLater, Sending, Thread};
-use relaybook_settings::render::Data;
+use relaybook_settings::render::{Data, Web};
 
 /// What a request is rendered with, besides its record.
 #[derive(Clone, Copy)]
@@ -25,6 +25,8 @@ pub struct Around<'a> {
     pub cluster: &'a str,
     /// The URL of the audit page, for links.
     pub page: Option<&'a PageUrl>,
+    /// The forges and the links of the global configuration.
+    pub web: &'a Web,
 }
 
 /// A request, and the message that it is a part of.
@@ -47,9 +49,10 @@ pub fn build(
     let spec = &record.spec;
     let id = webhook_id(spec);
     let superseded = record.status.superseded;
-    let Around { facts, cluster, page } = around;
+    let Around { facts, cluster, page, web } = around;
     let data = Data::new(&id, spec, &facts.labels, &facts.annotations, &facts.namespace).with_context(spec, cluster);
-    let data = Data { superseded, ..data.with_links(page, &record.id.namespace, &record.id.name) };
+    let data = data.with_links(page, &record.id.namespace, &record.id.name).with_web(spec, web);
+    let data = Data { superseded, ..data };
     let thread = sending.thread.as_ref();
     let key = sending.thread_key(&data);
     let part = thread.zip(before).map(|(thread, before)| {
@@ -167,7 +170,8 @@ mod tests {
         let notification = Notification::new("n", serde_json::from_value(spec).unwrap());
         let sending = resolve(&notification, &Given::nothing()).sending.unwrap();
         let facts = PipelineFacts::default();
-        let around = Around { facts: &facts, cluster: "in-cluster", page: None };
+        let web = Web::default();
+        let around = Around { facts: &facts, cluster: "in-cluster", page: None, web: &web };
         Ok(build(&record, &sending, around, None, Duration::MAX)?.outgoing)
     }
 
@@ -183,7 +187,8 @@ mod tests {
         let notification = Notification::new("n", serde_json::from_value(spec).unwrap());
         let sending = resolve(&notification, &Given::nothing()).sending.unwrap();
         let facts = PipelineFacts::default();
-        let around = Around { facts: &facts, cluster: "in-cluster", page: None };
+        let web = Web::default();
+        let around = Around { facts: &facts, cluster: "in-cluster", page: None, web: &web };
         let built = |before: Option<&Before>| build(&record, &sending, around, before, Duration::MAX).unwrap();
         let task = |outgoing: &Outgoing| {
             let body: serde_json::Value = serde_json::from_slice(&outgoing.body).unwrap();
@@ -256,7 +261,8 @@ mod tests {
             let mut sending = plain.clone();
             change(&mut sending);
             let facts = PipelineFacts::default();
-            let around = Around { facts: &facts, cluster: "in-cluster", page: None };
+            let web = Web::default();
+            let around = Around { facts: &facts, cluster: "in-cluster", page: None, web: &web };
             build(&record(7), &sending, around, None, Duration::MAX).unwrap().outgoing.withhold_answer
         };
         assert!(!withheld(&|_| {}));

@@ -75,7 +75,8 @@ async fn attempt(
     until: Duration,
 ) -> Result<Attempted, RequestError> {
     let sending = notification.sending.as_ref().map_err(|problem| RequestError::Render(problem.clone()))?;
-    let around = Around { facts, cluster: &parts.cluster_name, page: parts.page_url.as_ref() };
+    let web = parts.pipeline_index.web();
+    let around = Around { facts, cluster: &parts.cluster_name, page: parts.page_url.as_ref(), web: &web };
     let Built { mut outgoing, part } = build(record, sending, around, Some(before), until)?;
     #[cfg(feature = "broken")]
     broken::write_first(parts, record).await;

@@ -3,10 +3,11 @@
 //! In: facts that the dispatcher collects from its watches. Out: to the [`pipeline index`](super::index), and to retention.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 use relaybook_api::delivery::Reason;
 use relaybook_api::{LogSubject, ObjectName};
-use relaybook_settings::render::Texts;
+use relaybook_settings::render::{Texts, Web};
 
 /// The persisted cursors of a pipeline, by notification; `None`: its status has none yet.
 pub type Cursors = Option<HashMap<String, PersistedCursor>>;
@@ -43,6 +44,8 @@ pub struct Source {
     /// Why no version of it is in force. Until a version can be read, cluster-wide notifications are unknown, which does not mean that they
     /// are gone.
     pub unknown: Option<String>,
+    /// The forges and the links of the version in force.
+    pub web: Arc<Web>,
 }
 
 /// The facts about a pipeline that its deliveries depend on.
@@ -65,7 +68,7 @@ pub struct PipelineFacts {
     pub subjects: HashMap<String, Option<i64>>,
     /// Targets whose last revision contained no commit, by subject.
     pub commitless: HashSet<String>,
-    /// Targets that come from no object of Fleet, by subject.
+    /// Targets whose Git repository is not known, by subject.
     pub sourceless: HashSet<String>,
     /// Environments with generated targets. They can get a target on any cluster at any time.
     pub open: HashSet<String>,

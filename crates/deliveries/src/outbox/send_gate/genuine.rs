@@ -148,9 +148,17 @@ impl Logged {
         self.subject == spec.subject
             && self.types.contains(&spec.type_)
             && self.time == spec.time
-            && (self.from == spec.from || self.coalesced)
-            && is_same_state(&self.to, &spec.to)
+            && (self.coalesced || self.from == completed(&spec.from, &self.from))
+            && is_same_state(&self.to, &completed(&spec.to, &self.to))
     }
+}
+
+/// Returns a recorded state with the repository of another one, if it has none. During an upgrade, an earlier version can record a change whose
+/// repository it does not read.
+#[must_use]
+pub fn completed(said: &State, like: &State) -> State {
+    let from = if said.repository.is_empty() { like } else { said };
+    State { repository: from.repository.clone(), ..said.clone() }
 }
 
 /// Compares two states. The log may contain a shortened message. Recorded values must be the same, because they can decide who gets the
@@ -299,6 +307,24 @@ mod tests {
         for (is_global, expected) in [(false, Origin::Recorded), (true, Origin::Foreign("NotRecorded"))] {
             let deleted = with(|h| (h.is_dispatched, h.recorded, h.first) = (false, None, 115), is_global);
             assert_eq!(judge(&made(110, AT + 9), &deleted, Sight::Listed), expected);
+        }
+    }
+
+    #[test]
+    fn an_earlier_version_can_have_recorded_a_change_without_its_repository() {
+        let of = |repository: &str| State { repository: repository.into(), ..State::default() };
+        let spec = |repository: &str| DeliverySpec { from: of(repository), to: of(repository), ..DeliverySpec::default() };
+        let logged = Logged {
+            types: vec![spec("").type_],
+            time: spec("").time,
+            from: of("https://github.com/acme/web"),
+            to: of("https://github.com/acme/web"),
+            ..Logged::default()
+        };
+        for (repository, expected) in
+            [("", true), ("https://github.com/acme/web", true), ("https://evil.example/a/b", false)]
+        {
+            assert_eq!(logged.matches(&spec(repository)), expected, "{repository}");
         }
     }
 

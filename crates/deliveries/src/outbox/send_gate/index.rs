@@ -16,6 +16,7 @@ use relaybook_api::delivery::{GLOBAL, Reason, is_same_notification};
 use relaybook_api::{DeliverySpec, Time};
 use relaybook_settings::config::snapshot::{Applied, Based, EffectiveClusterWide, Layered, Snapshot};
 use relaybook_settings::config::{EffectiveNotification, Retry};
+use relaybook_settings::render::Web;
 
 /// The effective notification of a target, and what the target lacks.
 pub type OfTarget = (Arc<EffectiveNotification>, Lacks);
@@ -25,7 +26,7 @@ pub type OfTarget = (Arc<EffectiveNotification>, Lacks);
 pub struct Lacks {
     /// Its revision contains no commit.
     pub commit: bool,
-    /// It comes from no object of Fleet.
+    /// Its Git repository is not known.
     pub source: bool,
 }
 
@@ -321,6 +322,12 @@ impl PipelineIndex {
     #[must_use]
     pub fn source(&self) -> Source {
         self.with(|k| k.source.clone())
+    }
+
+    /// Returns the forges and the links of the global configuration in force.
+    #[must_use]
+    pub fn web(&self) -> Arc<Web> {
+        self.with(|k| k.source.web.clone())
     }
 
     /// Returns all notifications that can apply to a pipeline of this namespace, by name.

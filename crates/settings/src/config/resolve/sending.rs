@@ -52,7 +52,7 @@ pub struct Sending {
     pub parameters: Parameters,
     /// Whether rendering fails for each revision that names no commit.
     pub needs_commit: bool,
-    /// The parameters with data of the object of Fleet that a target comes from, or none if the URL itself contains such data. `None`: the
+    /// The parameters with data of the Git repository of a target, or none if the URL itself contains such data. `None`: the
     /// URL contains no such data.
     pub needs_source: Option<Vec<String>>,
     /// The namespaces of the layers that set literal credentials. These are headers and parameters whose names suggest credentials.

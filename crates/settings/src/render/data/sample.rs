@@ -5,18 +5,20 @@ use std::sync::Arc;
 
 use kube_core::ResourceExt as _;
 
-use crate::render::Data;
+use crate::render::{Data, Web};
 use relaybook_api::delivery::{AppObject, PipelineRef, Subject, SubjectKind, SubjectTarget};
 use relaybook_api::pipeline::TargetStatus;
 use relaybook_api::pipeline::source::TargetOrigin;
 use relaybook_api::pipeline::target::TargetInfo;
 use relaybook_api::promotion::{Phase, PromotionState};
+use relaybook_api::values::git::recorded;
 use relaybook_api::values::permalink::PageUrl;
 use relaybook_api::values::refs::{ClusterKind, ClusterRef};
 use relaybook_api::{DeliverySpec, Pipeline, State, Status, Time, TransitionType, delivery};
 
 const OLD: &str = "main@sha1:9c1e1fd35d2e0b7a4a1bd2ae8e0a2b6a0f4f3e21";
 const NEW: &str = "main@sha1:5f3d2c1b0a9e8d7c6b5a4f3e2d1c0b9a8f7e6d5c";
+const REPOSITORY: &str = "https://github.com/acme/podinfo.git";
 const SERIAL: i64 = 1_763_711_234_567;
 const THREAD: &str = "1f0a3c5b7d9e2468";
 
@@ -43,6 +45,10 @@ pub struct SampleContext {
     pub cluster: String,
     /// The URL of the audit page, for links.
     pub page: Option<PageUrl>,
+    /// The address of the Git repository of both revisions. Empty: it is not known.
+    pub repository: String,
+    /// The forges and the links of the global configuration.
+    pub web: Arc<Web>,
 }
 
 impl SampleContext {
@@ -64,6 +70,8 @@ impl SampleContext {
             notification,
             cluster: "in-cluster".to_owned(),
             page: None,
+            repository: REPOSITORY.to_owned(),
+            web: Arc::default(),
         }
     }
 
@@ -89,6 +97,7 @@ impl SampleContext {
         if let Some((runs, tried)) = revisions(pipeline, target) {
             (context.old, context.new) = (runs, tried);
         }
+        context.repository = repository(pipeline, target);
         context
     }
 
@@ -99,15 +108,20 @@ impl SampleContext {
         let (labels, annotations) = (Arc::new(self.labels.clone()), Arc::new(self.annotations.clone()));
         let data = Data::new("msg_5f3d2c1b0a9e8d7c", &spec, &labels, &annotations, &self.notification.1);
         let data = Data { thread: THREAD.to_owned(), ..data.with_context(&spec, &self.cluster) };
-        data.with_links(self.page.as_ref(), &self.pipeline.namespace, &delivery::name(&spec))
+        let data = data.with_links(self.page.as_ref(), &self.pipeline.namespace, &delivery::name(&spec));
+        data.with_web(&spec, &self.web)
     }
 
     /// Returns a transition of this type. It is as inconvenient as real ones. The message of a failure has quotes, a line break and a
     /// non-ASCII character. A removed target and a cluster have no revision. A running workload has its number of replicas.
     #[must_use]
     pub fn delivery(&self, type_: TransitionType) -> DeliverySpec {
-        let (from, mut to) = self.states(type_);
+        let (mut from, mut to) = self.states(type_);
         let subject = self.about(type_.subject());
+        if subject.kind == SubjectKind::Target {
+            from.repository.clone_from(&self.repository);
+            to.repository.clone_from(&self.repository);
+        }
         let is_workload = subject.target.as_ref().is_some_and(|target| target.app.api_version.starts_with("apps/"));
         if is_workload && matches!(type_, TransitionType::Deployed | TransitionType::Recovered) {
             "3 replicas".clone_into(&mut to.message);
@@ -252,6 +266,14 @@ fn revisions(pipeline: &Pipeline, target: &TargetInfo) -> Option<(String, String
     Some((seen.revision.clone(), tried.clone())).filter(|(_, tried)| !tried.is_empty())
 }
 
+/// Returns the address of the Git repository of a target, as a change contains it. Empty: it is not known.
+fn repository(pipeline: &Pipeline, target: &TargetInfo) -> String {
+    let settled = observed(pipeline, target).and_then(|shown| shown.settled.as_ref());
+    let of_fleet = target.source.as_ref().map_or("", |source| source.repository.as_str());
+    let all = [pipeline.spec.repository(), settled.map_or("", |settled| settled.repository.as_str()), of_fleet];
+    all.into_iter().map(recorded).find(|address| !address.is_empty()).unwrap_or_default()
+}
+
 /// Returns the status of a target. `None`: it has not been observed yet.
 #[must_use]
 pub fn observed<'a>(pipeline: &'a Pipeline, target: &TargetInfo) -> Option<&'a TargetStatus> {
@@ -291,7 +313,7 @@ fn subject() -> Subject {
             source: Some(TargetOrigin {
                 kind: "GitRepo".to_owned(),
                 name: "podinfo".to_owned(),
-                repository: "https://github.com/acme/podinfo.git".to_owned(),
+                repository: REPOSITORY.to_owned(),
             }),
         }),
         ..Subject::default()

@@ -9,9 +9,11 @@ pub(crate) enum DataSchema {
     Map,
     /// An object whose fields always exist.
     Object(&'static [(&'static str, DataSchema)]),
+    /// The same, and other fields that are texts. An unknown one is empty, because only the global configuration knows their names.
+    Open(&'static [(&'static str, DataSchema)]),
 }
 
-use DataSchema::{Leaf, Map, Object};
+use DataSchema::{Leaf, Map, Object, Open};
 
 /// The schema of the whole data.
 pub(crate) static ROOT: DataSchema = Object(&[
@@ -74,7 +76,11 @@ pub(crate) static ROOT: DataSchema = Object(&[
     ("notification", Object(&[("name", Leaf), ("namespace", Leaf)])),
     ("context", Leaf),
     ("link", Leaf),
-    ("links", Object(&[("pipeline", Leaf), ("notification", Leaf), ("revision", Leaf)])),
+    (
+        "links",
+        Open(&[("pipeline", Leaf), ("notification", Leaf), ("revision", Leaf), ("compare", Leaf), ("previous", Leaf)]),
+    ),
+    ("git", Object(&[("sha", Leaf), ("url", Leaf)])),
 ]);
 
 /// The schema of the data of a [`PipelineSet`](relaybook_api::PipelineSet).
@@ -86,6 +92,7 @@ impl DataSchema {
     pub(crate) fn field(&self, name: &str) -> Option<&'static Self> {
         match self {
             Object(fields) => fields.iter().find(|(field, _)| *field == name).map(|(_, shape)| shape),
+            Open(fields) => Some(fields.iter().find(|(field, _)| *field == name).map_or(&Leaf, |(_, shape)| shape)),
             Leaf | Map => None,
         }
     }
@@ -94,7 +101,7 @@ impl DataSchema {
     pub(crate) fn names(&self) -> Option<impl Iterator<Item = &'static str>> {
         match self {
             Leaf | Map => None,
-            Object(fields) => Some(fields.iter().map(|(name, _)| *name)),
+            Object(fields) | Open(fields) => Some(fields.iter().map(|(name, _)| *name)),
         }
     }
 }
@@ -109,9 +116,13 @@ mod tests {
 
     fn same(shape: &DataSchema, value: &Value, path: &str) {
         match (shape, value) {
-            (Object(fields), Value::Object(map)) => {
-                // What only a thread has is not a part of all data.
-                let is_own = |name: &&str| !matches!(*name, "thread" | "remembered");
+            (Object(fields) | Open(fields), Value::Object(map)) => {
+                // What only a thread has is not a part of all data, and pages at forges are one only if they are known.
+                let is_own = |name: &&str| match *name {
+                    "thread" | "remembered" => false,
+                    "git" | "compare" | "previous" => map.contains_key(*name),
+                    _ => true,
+                };
                 let mut names: Vec<_> = fields.iter().map(|(name, _)| *name).filter(is_own).collect();
                 names.sort_unstable();
                 let mut keys: Vec<_> = map.keys().map(String::as_str).collect();

@@ -1,19 +1,21 @@
-//! Data about the object that a generated target comes from: a `GitRepo` or a `HelmOp` of Fleet.
+//! Data about the repository that the revision of a target comes from, and about the `GitRepo` or `HelmOp` of Fleet that names it.
 //!
-//! In: the object with the address of its repository. Out: the fields of `target.source`.
+//! In: the address that was recorded with the change, and the object of Fleet with the address of its repository. Out: the fields of
+//! `target.source`.
 
 use serde::Serialize;
 
 use relaybook_api::pipeline::source::TargetOrigin;
+use relaybook_api::values::git::without_credentials;
 
-/// The object that a target comes from. All fields are empty if the target is written in the pipeline.
+/// The repository of a target. All fields are empty if it is not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SourceData {
-    /// Its kind: `GitRepo` or `HelmOp`.
+    /// Kind of the object of Fleet that the target comes from: `GitRepo` or `HelmOp`. Empty if it comes from none.
     pub kind: String,
-    /// Its name.
+    /// Name of that object.
     pub name: String,
-    /// Address of its repository.
+    /// Address of the repository, without credentials.
     pub repository: String,
     /// Path of the repository without its last part: the owner, or the groups.
     pub owner: String,
@@ -22,10 +24,12 @@ pub struct SourceData {
 }
 
 impl SourceData {
-    pub(super) fn new(origin: Option<&TargetOrigin>) -> Self {
-        let Some(TargetOrigin { kind, name, repository }) = origin else { return Self::default() };
-        let (owner, project) = place(repository).unwrap_or_default();
-        Self { kind: kind.clone(), name: name.clone(), repository: repository.clone(), owner, project }
+    /// `recorded`: the address that was recorded with the change. Empty: the object of Fleet can name one.
+    pub(super) fn new(origin: Option<&TargetOrigin>, recorded: &str) -> Self {
+        let TargetOrigin { kind, name, repository } = origin.cloned().unwrap_or_default();
+        let repository = if recorded.is_empty() { without_credentials(&repository) } else { recorded.to_owned() };
+        let (owner, project) = place(&repository).unwrap_or_default();
+        Self { kind, name, repository, owner, project }
     }
 }
 
@@ -43,6 +47,25 @@ fn place(repository: &str) -> Option<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_recorded_address_takes_precedence_over_that_of_fleet() {
+        let of_fleet = TargetOrigin {
+            kind: "GitRepo".to_owned(),
+            name: "shop".to_owned(),
+            repository: "https://user:t0ken@git.example.com/fleet/shop.git".to_owned(),
+        };
+        let recorded = "git@github.com:acme/web.git";
+        for (origin, recorded, found) in [
+            (None, "", ["", "", "", ""]),
+            (None, recorded, ["", recorded, "acme", "web"]),
+            (Some(&of_fleet), recorded, ["GitRepo", recorded, "acme", "web"]),
+            (Some(&of_fleet), "", ["GitRepo", "https://git.example.com/fleet/shop.git", "fleet", "shop"]),
+        ] {
+            let data = SourceData::new(origin, recorded);
+            assert_eq!([data.kind, data.repository, data.owner, data.project], found);
+        }
+    }
 
     #[test]
     fn owner_and_name_are_read_from_the_url_of_a_repository() {

@@ -30,8 +30,15 @@ const APP: [&str; 2] = ["target", "app"];
 /// What was recorded if there is nothing.
 static NONE_RECORDED: LazyLock<Value> = LazyLock::new(|| json!({}));
 
-/// A remembered value that there is not yet.
+/// The field that contains links. Only the global configuration knows the names of some.
+const LINKS: &str = "links";
+/// The field about the commit of the revision.
+const GIT: &str = "git";
+
+/// A remembered value that there is not yet, or a page that is not known.
 static NOTHING: Value = Value::String(String::new());
+/// The value of [`GIT`] that a template reads if nothing is known.
+static NO_GIT: LazyLock<Value> = LazyLock::new(|| json!({"sha": "", "url": ""}));
 /// The value of [`TEST`] that a template reads if it is no test.
 static NO_TEST: Value = Value::Bool(false);
 
@@ -66,6 +73,7 @@ impl Values {
         let (id, thread) = (data.thread.clone(), of_thread(&data.thread, false, &BTreeMap::new()));
         let mut data = serde_json::to_value(data).map_err(RenderError::Data)?;
         if let Some(fields) = data.as_object_mut() {
+            leave_out_unknown(fields);
             fields.insert(PARAMETERS.to_owned(), Value::Object(serde_json::Map::new()));
         }
         // A request with all data has them only if something was recorded.
@@ -102,6 +110,8 @@ impl Values {
             }
             [first, ..] if first == THREAD => below(Some(&self.thread), path),
             [first, ..] if first == REMEMBERED => below(Some(&self.thread), path).or(Some(&NOTHING)),
+            [only] if only == GIT => below(Some(&self.data), path).or_else(|| Some(&*NO_GIT)),
+            [first, _] if first == GIT || first == LINKS => below(Some(&self.data), path).or(Some(&NOTHING)),
             _ if self.is_rendering_parameter.get() => below(Some(&self.data), path),
             [] => Some(self.whole(visibility)?),
             [first, rest @ ..] if first == PARAMETERS => match rest {
@@ -204,6 +214,18 @@ fn may_change(path: &[String]) -> bool {
 /// What a thread adds to the data. `id`: the identity of the message. `values`: those of the earlier answers.
 fn of_thread(id: &str, is_open: bool, values: &BTreeMap<String, String>) -> Value {
     json!({THREAD: {"open": is_open, "id": id}, REMEMBERED: values})
+}
+
+/// Leaves out pages at forges that are not known. So a message with all data, or with all links, is the same as it was before there were such
+/// fields.
+fn leave_out_unknown(fields: &mut serde_json::Map<String, Value>) {
+    let is_empty = |value: &Value| value.as_str().is_some_and(str::is_empty);
+    if fields.get(GIT).and_then(Value::as_object).is_some_and(|git| git.values().all(is_empty)) {
+        fields.remove(GIT);
+    }
+    if let Some(links) = fields.get_mut(LINKS).and_then(Value::as_object_mut) {
+        links.retain(|name, value| !(matches!(name.as_str(), "compare" | "previous") && is_empty(value)));
+    }
 }
 
 fn below<'a>(value: Option<&'a Value>, path: &[String]) -> Option<&'a Value> {
@@ -312,6 +334,25 @@ mod tests {
         let path = ["parameters", "a"].map(str::to_owned);
         assert_eq!(values.get(&path, Visibility::All).unwrap(), Some(&Value::from("Failed")));
         assert_eq!(values.rendered_parameters().collect::<Vec<_>>(), [("a", "Failed"), ("b", "lobby")]);
+    }
+
+    #[test]
+    fn a_page_that_is_not_known_is_empty_and_not_among_all_data() {
+        let none = Parameters::default();
+        let render = |source: &str, type_| {
+            let data = Data::sample(type_);
+            Body::compile("text/plain", source, &none)?.render(&Values::new(&data, &none)?)
+        };
+        let each = "{{git.sha}}{{git.url}}{{links.compare}}{{links.argo}}{{#with links}}{{other}}{{/with}}";
+        assert_eq!(render(each, TransitionType::ClusterOffline).unwrap(), "");
+        assert_eq!(render("{{json git}}", TransitionType::ClusterOffline).unwrap(), r#"{"sha":"","url":""}"#);
+        let links = r#"{"notification":"","pipeline":"","revision":""}"#;
+        assert_eq!(render("{{json links}}", TransitionType::ClusterOffline).unwrap(), links);
+        let whole = |type_| serde_json::from_str::<Value>(&render("{{json @root}}", type_).unwrap()).unwrap();
+        assert_eq!(whole(TransitionType::ClusterOffline).get("git"), None);
+        let known = whole(TransitionType::Deployed);
+        assert!(known["git"]["url"].as_str().unwrap().ends_with(known["git"]["sha"].as_str().unwrap()));
+        assert!(render("{{links.argo.x}}", TransitionType::Deployed).is_err());
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Whether a template requires a commit (it calls the helper `commit` for every transition, and only on revisions) or the repository of a
-//! generated target.
+//! Whether a template requires a commit (it calls the helper `commit` for every transition, and only on revisions) or the Git repository of a
+//! target.
 //!
 //! In: a program. Out: whether it needs one of them. A branch counts only if all branches beside it need the same, because it does not
 //! always run.
@@ -74,7 +74,7 @@ fn needs(expr: &Expr, parameters: &Parameters) -> bool {
     }
 }
 
-/// Returns how a program reads `target.source`, which only targets of Fleet have: the parameters that read it, or none if the program
+/// Returns how a program reads `target.source`, which only targets with a known Git repository have: the parameters that read it, or none if the program
 /// itself does. `None`: it does not read it.
 pub(crate) fn needs_source(program: &Program, parameters: &Parameters) -> Option<Vec<String>> {
     let mut names = BTreeSet::new();

@@ -200,6 +200,9 @@ struct Run<'a> {
     max: usize,
 }
 
+/// A name and a value.
+type Listed<'a> = (Cow<'a, str>, Cow<'a, Value>);
+
 struct Entry<'a> {
     key: Cow<'a, str>,
     value: Cow<'a, Value>,
@@ -277,7 +280,7 @@ impl<'a> Run<'a> {
     }
 
     /// Returns labels, annotations or all parameters, or the fields of one parameter.
-    fn listed(&self, map: &'a Expr) -> Result<Vec<(Cow<'a, str>, Cow<'a, Value>)>, RenderError> {
+    fn listed(&self, map: &'a Expr) -> Result<Vec<Listed<'a>>, RenderError> {
         let Expr::Path(path) = map else { return Ok(Vec::new()) };
         if let Some(name) = parameter(path) {
             let fields = self.values.fields(name, self.visibility)?;

@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn a_line_that_is_no_field_is_refused() {
         let long = format!("{}: a", "x".repeat(61));
-        let many: String = (0..11).map(|n| format!("f{n}: a\n")).collect();
+        let many = (0..11).map(|n| format!("f{n}: a\n")).collect::<Vec<_>>().concat();
         for (fields, number, word) in [
             ("payments", 1, "no literal name"),
             ("Team:payments", 1, "no literal name"),

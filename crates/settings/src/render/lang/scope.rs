@@ -258,7 +258,7 @@ fn kind(schema: &'static DataSchema, path: &[String], above: usize) -> Result<Ki
         None => Kind::MayBeMissing,
         Some(DataSchema::Leaf) => Kind::Text,
         Some(DataSchema::Map) => Kind::Map,
-        Some(DataSchema::Object(_)) => Kind::Object,
+        Some(DataSchema::Object(_) | DataSchema::Open(_)) => Kind::Object,
     })
 }
 

@@ -59,6 +59,8 @@ fn the_global_configuration_may_be_a_file_of_its_own() {
         ("deploy/config.yaml", "{apiVersion: v1, kind: Secret}", 0, false),
         ("other.yaml", "defualts: {}", 0, false),
         ("other.yaml", "{}", 0, false),
+        ("other.yaml", "forges: [{host: git.example.com, type: gitlab}]", 1, false),
+        ("other.yaml", "links: {compare: 'https://example.com/'}", 1, true),
         ("other.yaml", "defaults: {suspend: false}", 1, false),
         ("other.yaml", "{apiVersion: example.com/v1, defaults: {}, notification: []}", 0, false),
         ("a.yaml", "{apiVersion: v1, kind: ConfigMap, metadata: {name: other}, data: {config.yaml: 'a: 1'}}", 0, false),

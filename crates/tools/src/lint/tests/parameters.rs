@@ -76,10 +76,15 @@ fn a_repository_is_needed_only_for_targets_that_do_not_come_from_fleet() {
     let with = |targets: &str| lines(&format!("{missing}{}", PIPELINE.replace("targets: [{namespace: web}]", targets)));
     assert_eq!(with(fleet), [] as [String; 0]);
     assert_eq!(with(objects).len(), 1, "{:?}", with(objects));
+    let argo = objects.replace("v1, kind: K", "argoproj.io/v1alpha1, kind: Application");
+    assert_eq!(with(&argo), [] as [String; 0], "the object names it");
+    let set = PIPELINE.replace("spec:\n", "spec:\n  source: {repository: \"https://git.example.com/acme/web.git\"}\n");
+    assert_ne!(set, PIPELINE);
+    assert_eq!(lines(&format!("{missing}{set}")), [] as [String; 0], "the pipeline names it");
     // The URL itself names the repository.
     let own = missing.replace("https://api.github.com", "https://git.example.com/{{target.source.project}}/x");
     let said = lines(&format!("{own}{PIPELINE}"));
-    assert!(said.len() == 1 && said[0].contains("spec.endpoint.url: only targets that"), "{said:?}");
+    assert!(said.len() == 1 && said[0].contains("spec.endpoint.url: the repository of the targets"), "{said:?}");
     // The same problem of several pipelines is reported once.
     let two =
         format!("{missing}{PIPELINE}{}", PIPELINE.replace("name: web, namespace: team-a", "name: api, namespace: team-a"));

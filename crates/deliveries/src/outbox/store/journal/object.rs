@@ -39,6 +39,8 @@ pub(super) fn found(stored: Delivery, spec: &DeliverySpec) -> Found {
         let place = (spec.lane.clone(), spec.order, spec.due, spec.error.clone(), spec.notification_uid.clone());
         let mut like = stored.spec.clone();
         (like.lane, like.order, like.due, like.error, like.notification_uid) = place;
+        like.from = genuine::completed(&like.from, &spec.from);
+        like.to = genuine::completed(&like.to, &spec.to);
         if spec.coalesced {
             (like.from, like.coalesced) = (spec.from.clone(), true);
         }
