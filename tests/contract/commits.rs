@@ -117,7 +117,7 @@ fn a_version_without_a_commit_is_a_clear_error() {
 }
 
 /// The templates whose messages name the revision beside a label, with the label of the revision that runs and of the one that ran.
-const MESSAGES: [(Builtin, [&str; 2]); 27] = [
+const MESSAGES: [(Builtin, [&str; 2]); 24] = [
     (Builtin::Slack, RUNS),
     (Builtin::Teams, RUNS),
     (Builtin::GoogleChat, RUNS),
@@ -134,9 +134,6 @@ const MESSAGES: [(Builtin, [&str; 2]); 27] = [
     (Builtin::Zulip, RUNS),
     (Builtin::Pushover, RUNS),
     (Builtin::GithubIssueComment, RUNS),
-    (Builtin::GithubPullRequestComment, RUNS),
-    (Builtin::GiteaPullRequestComment, RUNS),
-    (Builtin::GitlabMergeRequestComment, RUNS),
     (Builtin::GrafanaAnnotation, RUNS),
     (Builtin::DatadogEvent, RUNS),
     (Builtin::Pagerduty, ["running_revision", "previous_revision"]),
@@ -163,7 +160,10 @@ fn messages_distinguish_the_attempted_revision_from_the_running_one() {
         let known = words(builtin, Failed, |_| {});
         assert!([COMMIT, OLD, label].iter().all(|word| known.contains(word)), "{name}: {known}");
         // The running revision has not failed.
-        let unknown = words(builtin, Failed, |data| data.revision.clear());
+        let unknown = words(builtin, Failed, |data| {
+            data.revision.clear();
+            data.links.compare.clear();
+        });
         assert!([OLD, label].iter().all(|word| unknown.contains(word)), "{name}: {unknown}");
         assert!(![COMMIT, "Revision"].iter().any(|word| unknown.contains(word)), "{name}: {unknown}");
         // A revision that runs is named once.

@@ -13,7 +13,12 @@ use crate::subject::{Parameters, Subject};
 
 /// Renders the body with markup in every text.
 fn body(builtin: Builtin) -> Value {
-    Subject::example(builtin, Parameters::Messages).body(TransitionType::Failed, |data| {
+    marked(&Subject::example(builtin, Parameters::Messages))
+}
+
+/// The same for other parameters.
+fn marked(subject: &Subject) -> Value {
+    subject.body(TransitionType::Failed, |data| {
         MARKUP.clone_into(&mut data.reason);
         MARKUP.clone_into(&mut data.message);
         data.revision = format!("<@U1>/*b*/[x](e)@here@sha1:{COMMIT}");
@@ -150,16 +155,20 @@ fn telegram_interprets_only_the_tags_of_the_template() {
 /// <https://zulip.com/help/format-your-message-using-markdown>: Zulip has no escapes, and interprets nothing in code.
 #[test]
 fn zulip_interprets_only_the_code_of_the_template() {
-    let body = body(Builtin::Zulip);
-    let (lines, block) = body["content"].as_str().unwrap().split_once("\n```text\n").unwrap();
-    assert!(block.ends_with("\n```") && block.matches("```").count() == 1, "{block}");
-    for line in lines.lines() {
-        // What is outside of code is at the even places.
-        let parts: Vec<&str> = line.split('`').collect();
-        assert!(parts.len() % 2 == 1, "code that is not closed: {line}");
-        let outside: String = parts.iter().step_by(2).copied().collect();
-        let own = outside.replace("<time:", "").replace("Z>", "");
-        assert!(!own.contains(['<', '>', '@', '#', '*', '_', '[', '|', '~', '$']), "{line}");
+    let fields = "a`b: {{message}}\n``c`: {{reason}}";
+    let with = |title: &str| marked(&Subject::setting(Builtin::Zulip, &[("title", title), ("fields", fields)]));
+    for body in [body(Builtin::Zulip), with(""), with("{{#if (eq type \"\")}}x{{/if}}"), with("``{{message}}`")] {
+        let (lines, block) = body["content"].as_str().unwrap().split_once("\n```text\n").unwrap();
+        assert!(block.ends_with("\n```") && block.matches("```").count() == 1, "{block}");
+        for line in lines.lines() {
+            // What is outside of code is at the even places. Zulip reads two backquotes without a text between them as the start of code.
+            let parts: Vec<&str> = line.split('`').collect();
+            assert!(parts.len() % 2 == 1, "code that is not closed: {line}");
+            assert!(parts.iter().skip(1).step_by(2).all(|code| !code.is_empty()), "code that is empty: {line}");
+            let outside: String = parts.iter().step_by(2).copied().collect();
+            let own = outside.replace("<time:", "").replace("Z>", "");
+            assert!(!own.contains(['<', '>', '@', '#', '*', '_', '[', '|', '~', '$']), "{line}");
+        }
     }
 }
 

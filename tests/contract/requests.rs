@@ -134,7 +134,7 @@ fn a_comment_is_at_the_pull_request_of_the_commit() {
     for (builtin, parent, list, create, update) in [
         (
             Builtin::GithubPullRequestComment,
-            format!("{github}/commits/{commit}/pulls?per_page=30"),
+            format!("{github}/commits/{commit}/pulls?per_page=5"),
             format!("{github}/issues/42/comments?per_page=100"),
             format!("{github}/issues/%3Cnumber%3E/comments"),
             format!("{github}/issues/comments/%3Cid%3E"),
@@ -148,7 +148,7 @@ fn a_comment_is_at_the_pull_request_of_the_commit() {
         ),
         (
             Builtin::GitlabMergeRequestComment,
-            format!("{gitlab}/repository/commits/{commit}/merge_requests?per_page=20"),
+            format!("{gitlab}/repository/commits/{commit}/merge_requests?per_page=10"),
             format!("{gitlab}/merge_requests/42/notes?order_by=created_at&sort=desc&per_page=50"),
             format!("{gitlab}/merge_requests/%3Cnumber%3E/notes"),
             format!("{gitlab}/merge_requests/%3Cnumber%3E/notes/%3Cid%3E"),
@@ -207,7 +207,9 @@ fn the_name_of_the_sender_is_in_requests_that_create_a_message() {
 /// Ten fields of any length fit beside any other text of the message, and each of them is in the request.
 #[test]
 fn ten_fields_keep_a_request_within_its_limits() {
-    let fields: Vec<_> = (0..10).map(|n| format!("{}{n}: v{n}v {{{{message}}}}\n", "n".repeat(59))).collect();
+    // Together, they are within the limit of a parameter, and each of them is longer than a template shows.
+    let field = |n| format!("{}{n}: v{n}v {{{{truncate message 1500}}}}\n", "n".repeat(59));
+    let fields: Vec<_> = (0..10).map(field).collect();
     let fields = fields.concat();
     let has_fields = |builtin: Builtin| {
         relaybook_settings::render::builtin(builtin).metadata.parameters.iter().any(|declared| declared.name == "fields")

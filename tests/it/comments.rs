@@ -57,12 +57,10 @@ impl Stage {
         self.world.flux("web", vec![reconciling, unknown], revisions).await;
     }
 
-    /// Waits until the delivery of this type has this outcome.
-    async fn ended(&self, type_: &str, outcome: Outcome) -> Delivery {
-        let has_ended = |delivery: &Delivery| {
-            delivery.spec.type_.as_str() == type_ && delivery.status.as_ref().and_then(|s| s.outcome) == Some(outcome)
-        };
-        self.world.delivery(&format!("of {type_}"), has_ended).await
+    /// Waits until the delivery of this type and commit has this outcome.
+    async fn ended(&self, type_: &str, commit: &str, outcome: Outcome) -> Delivery {
+        let has_ended = |delivery: &Delivery| delivery.status.as_ref().and_then(|s| s.outcome) == Some(outcome);
+        self.world.delivery(&format!("{type_} {}", revision(commit)), has_ended).await
     }
 
     /// The methods and the ends of the paths of all requests.
@@ -107,9 +105,9 @@ async fn a_rollout_has_one_comment_that_is_edited_also_after_a_kill() {
     let copy = Repository { person: stage.other.clone(), ..repository.clone() };
     copy.comment(*number, &first[0]).await;
     relaybook.start_again().await;
-    stage.ended("Progressing", Outcome::Delivered).await;
+    stage.ended("Progressing", &stage.merged, Outcome::Delivered).await;
     world.applied("web", &revision(&stage.merged)).await;
-    let deployed = stage.ended("Deployed", Outcome::Delivered).await;
+    let deployed = stage.ended("Deployed", &stage.merged, Outcome::Delivered).await;
 
     let comments = repository.comments(*number).await;
     let headlines: Vec<_> = comments.iter().map(|comment| headline(comment)).collect();
@@ -134,12 +132,13 @@ async fn a_commit_without_a_pull_request_is_not_commented_on() {
     world.settled().await;
     let pushed = repository.commit("main", "a push", &[("app.yaml", Some("version: 3"))]).await;
     world.applied("web", &revision(&pushed)).await;
-    let canceled = stage.ended("Deployed", Outcome::Canceled).await.status.unwrap();
+    let canceled = stage.ended("Deployed", &pushed, Outcome::Canceled).await.status.unwrap();
     assert_eq!(canceled.reason.as_deref(), Some("PullRequestMissing"));
+    assert_eq!(canceled.attempts, 3);
     let said = "the search for the pull request: 404 Not Found: no open or merged pull request has the commit, so there is nothing to comment on";
     assert_eq!(canceled.error.as_deref(), Some(said));
     // The next one is sent.
     world.applied("web", &revision(&stage.merged)).await;
-    stage.ended("Deployed", Outcome::Delivered).await;
+    stage.ended("Deployed", &stage.merged, Outcome::Delivered).await;
     assert_eq!(repository.comments(stage.number).await.len(), 1);
 }

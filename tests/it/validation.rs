@@ -255,6 +255,13 @@ fn bad_clients() -> Vec<Bad> {
             "audience",
         ),
         (
+            "a ServiceAccount of another namespace",
+            endpoint(json!({"auth": {"oauth2": {
+                "tokenUrl": "https://a.net", "serviceAccount": {"name": "../../team-b/serviceaccounts/a", "audience": "b"},
+            }}})),
+            "should match",
+        ),
+        (
             "a place for a secret that there is not",
             endpoint(json!({"auth": {"oauth2": {
                 "tokenUrl": "https://a.net", "serviceAccount": {"name": "a", "audience": "b"}, "clientAuthentication": "Body",

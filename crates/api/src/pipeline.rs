@@ -1,7 +1,6 @@
 //! `Pipeline`: the environments that an application passes through, and the change log of what happened there.
 //!
-//! Two writers share the status. The pipeline controller writes everything except `dispatched`. The dispatcher writes only
-//! `dispatched`.
+//! Two writers share the status: the dispatcher writes only `dispatched`, and the pipeline controller everything else.
 
 pub(super) mod dispatched;
 pub mod record;

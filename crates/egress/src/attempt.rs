@@ -99,7 +99,7 @@ pub enum Judged {
     Unreadable(Undecided),
     /// It lacks what the next request of the attempt needs.
     Useless(String),
-    /// It says that there is no pull request for a comment.
+    /// It says that there is no pull request for a comment. A forge can learn of a merge later, so it counts as 404.
     NoPullRequest,
 }
 
@@ -255,7 +255,8 @@ impl Judged {
     pub(crate) const fn status(&self) -> Option<u16> {
         match self {
             Self::As(status) => Some(*status),
-            Self::Unreadable(_) | Self::Useless(_) | Self::NoPullRequest => None,
+            Self::Unreadable(_) | Self::Useless(_) => None,
+            Self::NoPullRequest => Some(404),
         }
     }
 }

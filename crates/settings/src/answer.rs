@@ -57,6 +57,8 @@ pub struct Find {
     list: String,
     /// Whether the body is one item instead of a list.
     is_single: bool,
+    /// Whether an answer says that there is no item.
+    none: Option<Lost>,
     /// If it is set, only the newest item for which it is true can be the message.
     newest: Option<Expression>,
     /// The first one that is true for an item decides.
@@ -206,19 +208,26 @@ impl Find {
     /// Compiles the expressions of a template over the `body` of an item, that of the `request`, and the `id` of the message.
     pub fn compile(list: &str, newest: Option<&str>, ours: &str) -> Result<Self, CelError> {
         let newest = newest.map(|source| Expression::compile(source, &OURS)).transpose()?;
-        Ok(Self { list: list.to_owned(), is_single: false, newest, ours: vec![Expression::compile(ours, &OURS)?] })
+        Ok(Self {
+            list: list.to_owned(),
+            is_single: false,
+            none: None,
+            newest,
+            ours: vec![Expression::compile(ours, &OURS)?],
+        })
     }
 
     /// Compiles the expressions for the parent of a message, over the `body` of an item. `is_single`: whether the body is one item instead of a list.
-    pub fn compile_parent(is_single: bool, pick: &[String]) -> Result<Self, CelError> {
+    /// `none`: whether an answer says that there is none.
+    pub fn compile_parent(is_single: bool, none: &str, pick: &[String]) -> Result<Self, CelError> {
         let ours = pick.iter().map(|source| Expression::compile(source, &OURS)).collect::<Result<_, _>>()?;
-        Ok(Self { list: String::new(), is_single, newest: None, ours })
+        Ok(Self { list: String::new(), is_single, none: Some(Lost::compile(none)?), newest: None, ours })
     }
 
-    /// Whether this status says that there is no item.
+    /// Whether this answer says that there is no item.
     #[must_use]
-    pub fn is_none(&self, status: u16) -> bool {
-        self.is_single && status == 404
+    pub fn is_none(&self, answer: &Answer<'_>) -> bool {
+        self.none.as_ref().is_some_and(|none| none.is_lost(answer))
     }
 
     /// The values of the item that is the message or its parent. The item of a message has the form of the answer that created it. `request`: the body
@@ -479,11 +488,15 @@ mod tests {
             (true, closed, Ok(None)),
             (true, json!([merged]), Err(NotAList)),
         ] {
-            let find = Find::compile_parent(is_single, &wanted).unwrap();
+            let find = Find::compile_parent(is_single, "status == 422 && text.contains('No commit')", &wanted).unwrap();
             let said = body.to_string();
             let answer = Answer { status: 200, headers: &HeaderMap::new(), body: said.as_bytes() };
             assert_eq!(find.values(&answer, (b"", ""), &remember), expected, "{is_single} {said}");
-            assert_eq!((find.is_none(404), find.is_none(410)), (is_single, false));
+        }
+        let find = Find::compile_parent(false, "status == 422 && text.contains('No commit')", &wanted).unwrap();
+        for (status, text, expected) in [(422, "No commit found", true), (422, "{}", false), (404, "No commit", false)] {
+            let answer = Answer { status, headers: &HeaderMap::new(), body: text.as_bytes() };
+            assert_eq!(find.is_none(&answer), expected, "{status} {text}");
         }
         for (ours, words) in [
             ("body.id == remembered.id", "there is no remembered"),

@@ -97,7 +97,7 @@ words! {
         NewerPending,
         /// The lane is full, and a later delivery replaces it.
         LaneFull,
-        /// A later delivery about the same subject was delivered, and the receiver shows the newest one as the current state.
+        /// A later delivery about the same subject was delivered or waits, and the receiver shows the newest one as the current state.
         NewerDelivered,
         /// Relaybook stopped during a test, so its result is not known.
         TestInterrupted,

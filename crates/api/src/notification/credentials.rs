@@ -25,9 +25,9 @@ pub const CLIENT_ID: &str = "clientId";
 pub const CLIENT_SECRET: &str = "clientSecret";
 
 /// Annotation of a ServiceAccount: the only token endpoint for which a token of it is requested.
-pub const TOKEN_URL: &str = "relaybook.dev/token-url";
+pub const TOKEN_URL: &str = concat!(group!(), "/token-url");
 /// Annotation of a ServiceAccount: the only audience for which a token of it is requested.
-pub const AUDIENCE: &str = "relaybook.dev/audience";
+pub const AUDIENCE: &str = concat!(group!(), "/audience");
 
 /// Credentials by reference.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -316,7 +316,7 @@ pub struct OAuth2Auth {
 #[serde(rename_all = "camelCase")]
 pub struct ClientAccount {
     /// Its name.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
     pub name: String,
     /// The only audience of its token, as the authorization server requires it.
     #[schemars(length(min = 1, max = 512), regex(pattern = "^[!-~]+$"))]

@@ -88,8 +88,8 @@ pub struct Recorded {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 8), schema_with = "values")]
     pub fields: BTreeMap<String, String>,
-    /// Whether a value was left out, because it alone or all together are too long. A value is never shortened: a part of a name can be
-    /// another name.
+    /// Whether a value is missing: it was left out, because it alone or all together are too long, or the object was never seen. A value is
+    /// never shortened: a part of a name can be another name.
     #[serde(default, skip_serializing_if = "is_false")]
     pub cut: bool,
 }

@@ -53,7 +53,7 @@ pub struct InboundHooks {
 /// Where the revisions of a pipeline come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("x-kubernetes-validations" = [
-    {"rule": "!self.repository.matches('[/:][.][.]?(/|$)')", "message": "repository must not have . or .. as a part of its path"},
+    {"rule": "!self.repository.matches('[/:][.]([.]|git)?(/|$)')", "message": "repository must not have ., .. or .git as a part of its path"},
 ]))]
 pub struct RevisionSource {
     /// Address of the Git repository, without credentials: `https://HOST/OWNER/NAME.git`, `ssh://git@HOST/OWNER/NAME` or `git@HOST:OWNER/NAME`.

@@ -2,12 +2,12 @@
 //!
 //! In: a text from an application object or from a user, which can contain anything. Out: the repository at its host ([`GitAddress`]), or
 //! the text as it may be stored ([`recorded`]): short, and without credentials. Both exist only for addresses with plain names, so a part of an
-//! address needs no escaping in a URL.
+//! address needs no escaping in a URL. Also removes credentials from the URLs in any text.
 
 /// Maximum length of an address that is stored, in bytes.
 pub const MAX_ADDRESS: usize = 256;
 /// Maximum length of an address with credentials, in bytes.
-const MAX_GIVEN: usize = 1024;
+pub const MAX_GIVEN: usize = 1024;
 /// Maximum number of parts of the path: GitLab allows 20 levels of groups.
 const MAX_PARTS: usize = 21;
 /// Pattern of the addresses that users write: without credentials, with at least two parts of a path.
@@ -34,10 +34,13 @@ impl GitAddress {
             Some(_) => return None,
             None => address.split_once(':').map(|(authority, path)| (authority, path, false))?,
         };
-        let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host).to_ascii_lowercase();
+        let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+        let host = host.to_ascii_lowercase();
         let (name, port) = host.split_once(':').unwrap_or((&host, ""));
         let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
-        if name.is_empty() || !name.chars().all(is_name) || port.len() > 5 || !port.bytes().all(|b| b.is_ascii_digit()) {
+        let is_port = port.len() <= 5 && port.bytes().all(|b| b.is_ascii_digit());
+        // A browser reads a backslash as a slash, and would open another host.
+        if name.is_empty() || !name.chars().all(is_name) || !is_port || user.contains('\\') {
             return None;
         }
         let host = match port {
@@ -75,25 +78,47 @@ impl GitAddress {
     }
 }
 
-/// Returns an address without user name and password. The user `git` of SSH stays.
+/// Returns a text in which no URL has a user name, a password, a query or a fragment. The user `git` of SSH stays.
 #[must_use]
-pub fn without_credentials(address: &str) -> String {
-    let (scheme, rest) = address.find("://").map_or(("", address), |at| address.split_at(at + 3));
-    match rest.rsplit_once('@') {
-        None => address.to_owned(),
-        Some(("git", _)) if !scheme.starts_with("http") => address.to_owned(),
-        Some((_, rest)) => format!("{scheme}{rest}"),
+pub fn without_credentials(text: &str) -> String {
+    text.split_inclusive(char::is_whitespace).map(of_word).collect()
+}
+
+/// The same for a text without spaces, except one at its end. Without the query, it can also lose further URLs.
+fn of_word(word: &str) -> String {
+    let text = word.trim_end();
+    let (mut shown, mut rest) = (String::with_capacity(word.len()), text);
+    while let Some((before, after)) = rest.split_once("//") {
+        shown.push_str(before);
+        shown.push_str("//");
+        let authority = after.split(['/', '?', '#']).next().unwrap_or_default();
+        let is_host = authority.split_once(':').is_none_or(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()));
+        // A password can contain the characters that end the authority.
+        let user = authority.rfind('@').or_else(|| if is_host { None } else { after.rfind('@') });
+        let user = user.filter(|at| !(before.ends_with("ssh:") && after.get(..*at) == Some("git")));
+        rest = user.map_or(after, |at| &after[at + 1..]);
+    }
+    shown.push_str(rest);
+    let path = shown.find("://").map_or(shown.len(), |at| at + 3);
+    let end = shown[path..].find(['?', '#']).map_or(shown.len(), |at| path + at);
+    shown.truncate(end);
+    shown + &word[text.len()..]
+}
+
+/// Returns an address as it may be shown: [`without_credentials`], also in the form `USER@HOST:PATH`.
+#[must_use]
+pub fn shown(address: &str) -> String {
+    match address.rsplit_once('@') {
+        Some((user, rest)) if user != "git" && !address.contains("//") => rest.to_owned(),
+        _ => without_credentials(address),
     }
 }
 
 /// Returns an address as it may be stored. Empty: it is not the address of a Git repository.
 #[must_use]
 pub fn recorded(address: &str) -> String {
-    if address.len() > MAX_GIVEN {
-        return String::new();
-    }
-    let text = without_credentials(address);
-    if text.len() <= MAX_ADDRESS && GitAddress::parse(&text).is_some() { text } else { String::new() }
+    let text = GitAddress::parse(address).map(|_| shown(address)).filter(|text| text.len() <= MAX_ADDRESS);
+    text.unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -168,14 +193,42 @@ mod tests {
             ("ssh://user:t0ken@github.com/acme/shop", "ssh://github.com/acme/shop"),
             ("ssh://git@github.com/acme/shop", "ssh://git@github.com/acme/shop"),
             ("git@github.com:acme/shop.git", "git@github.com:acme/shop.git"),
+            ("t0ken@github.com:acme/shop.git", "github.com:acme/shop.git"),
         ] {
             assert_eq!(recorded(address), stored);
         }
         // The text is shown although it is not an address of a Git repository.
-        assert_eq!(without_credentials("https://user:t0/ken@charts.example.com"), "https://charts.example.com");
-        assert_eq!(without_credentials("oci://ghcr.io/acme/charts"), "oci://ghcr.io/acme/charts");
+        assert_eq!(shown("https://user:t0/ken@charts.example.com"), "https://charts.example.com");
+        assert_eq!(shown("t0ken@example.com:charts"), "example.com:charts");
+        assert_eq!(shown("oci://ghcr.io/acme/charts"), "oci://ghcr.io/acme/charts");
+        assert_eq!(shown("https://git.example.com/@team/x/y.git"), "https://git.example.com/@team/x/y.git");
         let token = format!("https://x:{}@github.com/acme/shop", "t".repeat(300));
         assert_eq!(recorded(&token), "https://github.com/acme/shop");
         assert_eq!(recorded(&format!("https://github.com/acme/{}", "x".repeat(MAX_ADDRESS))), "");
+    }
+
+    #[test]
+    fn urls_in_a_text_have_no_credentials() {
+        for (text, want) in [
+            ("https://git.example.com/shop.git", "https://git.example.com/shop.git"),
+            ("https://user:sesame@git.example.com/shop.git", "https://git.example.com/shop.git"),
+            ("https://user:a,b@c@git.example.com", "https://git.example.com"),
+            ("https://user:p/w@git.example.com/x", "https://git.example.com/x"),
+            ("https://user:p?w@git.example.com/x", "https://git.example.com/x"),
+            ("https://git.example.com/x.git?private_token=a,b", "https://git.example.com/x.git"),
+            ("https://git.example.com/x.git#token", "https://git.example.com/x.git"),
+            ("https://a.example.com,https://u:p@b.example.com/x@1", "https://a.example.com,https://b.example.com/x@1"),
+            ("https://u:p@a.example.com?b=c https://u:p@d.example.com", "https://a.example.com https://d.example.com"),
+            ("ssh://git@git.example.com:22/shop", "ssh://git@git.example.com:22/shop"),
+            ("git@git.example.com:shop.git", "git@git.example.com:shop.git"),
+            ("see https://example.com or write to a@b.c", "see https://example.com or write to a@b.c"),
+            ("main@sha1:5f3d2c1", "main@sha1:5f3d2c1"),
+            ("is it? #red\n", "is it? #red\n"),
+            ("a//b", "a//b"),
+            ("//", "//"),
+            ("", ""),
+        ] {
+            assert_eq!(without_credentials(text), want);
+        }
     }
 }

@@ -7,10 +7,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use relaybook_api::ObjectName;
-use relaybook_api::pipeline::Record;
+use relaybook_api::pipeline::{Record, Recorded};
 use relaybook_api::values::kind::ObjectKind;
 use relaybook_api::values::refs::{ClusterAppRef, ClusterRef};
-use relaybook_core::observe::{Family, Observation, Relation, Traits};
+use relaybook_core::observe::{Family, Observation, Relation, Traits, observe};
 use relaybook_core::reading::{Application, Reason};
 
 /// Maximum number of different observations of an object that are kept until they are read.
@@ -263,6 +263,16 @@ pub(crate) fn not_synced() -> Phase {
 /// Whether two observations are equal apart from reason, message and what is recorded.
 fn equal_ignoring_text(a: &Observation, b: &Observation) -> bool {
     a.without_text() == b.without_text()
+}
+
+/// Returns the observation of an object that does not exist and was not seen before.
+pub(crate) fn unseen(object: &Application) -> Observation {
+    Observation { recorded: unseen_values(object.record.as_ref()), ..observe(None, None) }
+}
+
+/// Returns what is recorded of an object that was not seen. A condition can distinguish it from an object without values.
+pub(crate) fn unseen_values(record: Option<&Arc<Record>>) -> Option<Arc<Recorded>> {
+    record.map(|_| Arc::new(Recorded { cut: true, ..Recorded::default() }))
 }
 
 pub(crate) fn name_of(object: &Application) -> ObjectName {

@@ -12,14 +12,13 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::cache::{Cache, CacheId, CacheKey, Phase, Tracked, name_of, not_synced};
+use super::cache::{Cache, CacheId, CacheKey, Phase, Tracked, name_of, not_synced, unseen};
 use crate::Scope;
 use check_in::CheckIns;
 use narrow::Narrow;
 use parents::Parents;
 use relaybook_api::values::refs::ClusterRef;
 use relaybook_api::{ObjectName, Status};
-use relaybook_core::observe::observe;
 use relaybook_core::reading::is_same_cluster;
 use relaybook_core::reading::{Application, Follower, Now, Reading, Reason};
 use selected::Selections;
@@ -339,7 +338,7 @@ impl Store {
             }
             Phase::Synced => match tracked.and_then(|tracked| self.without_parts(&key, tracked)) {
                 Some((reason, message)) => unknown(reason, &message),
-                None => Now::Known(tracked.map_or_else(|| observe(None, None), |t| (*t.current).clone())),
+                None => Now::Known(tracked.map_or_else(|| unseen(object), |t| (*t.current).clone())),
             },
         };
         Reading {
@@ -393,7 +392,7 @@ mod tests {
     use crate::objects::cache::RING;
     use relaybook_api::pipeline::{Record, Recorded};
     use relaybook_api::values::refs::ClusterAppRef;
-    use relaybook_core::observe::{EventOrigin, Observation, ReadObject};
+    use relaybook_core::observe::{EventOrigin, Observation, ReadObject, observe};
 
     fn pipeline(name: &str) -> Follower {
         Follower::pipeline("team", name)
@@ -489,6 +488,25 @@ mod tests {
         bench.record(&id, "a", observe(None, None));
         let Now::Known(gone) = read(&bench).now else { panic!("it is gone") };
         assert_eq!((gone.status, gone.recorded), (Status::NotFound, named("#green")), "the last value");
+    }
+
+    #[test]
+    fn the_values_of_an_object_that_was_not_seen_are_missing() {
+        let record = Record { labels: vec!["team".to_owned()], ..Record::default() };
+        let recorded = Application { record: Some(Arc::new(record)), ..app("K", "ns", "a") };
+        let cut = Some(Arc::new(Recorded { cut: true, ..Recorded::default() }));
+        for (object, want) in [(recorded, cut), (app("K", "ns", "a"), None)] {
+            let mut bench = Bench::new(Scope::All);
+            let id = bench.need("p", std::slice::from_ref(&object)).started.remove(0).0;
+            bench.store.listed::<ObjectName>(&id, &HashSet::new(), false);
+            let now = |bench: &Bench| match bench.store.read(&object, 0).now {
+                Now::Known(gone) => (gone.status, gone.recorded),
+                Now::Unknown { message, .. } => panic!("{message}"),
+            };
+            assert_eq!(now(&bench), (Status::NotFound, want.clone()), "after a list");
+            bench.record(&id, "a", observe(None, None));
+            assert_eq!(now(&bench), (Status::NotFound, want), "after an event");
+        }
     }
 
     #[test]

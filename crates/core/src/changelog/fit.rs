@@ -1,5 +1,5 @@
-//! Limits the size of a status. First messages are cut, then recorded values are left out, then changes are merged. Changes are dropped
-//! only if that is not enough, and the status records it.
+//! Limits the size of a status. First messages are cut, then addresses that only links need and recorded values are left out, then changes are
+//! merged. Changes are dropped only if that is not enough, and the status records it.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
@@ -35,10 +35,11 @@ pub fn is_cut_of(shown: &str, full: &str) -> bool {
     shown == full || STEPS.iter().any(|max| cut(full, *max) == shown)
 }
 
-/// Reduces a status to at most `limit` bytes of JSON. It cuts all messages shorter and shorter, and then leaves out recorded values. Then it
-/// merges two changes of a subject at a time, oldest first. If that is not enough, it drops changes. First it drops those of subjects that
-/// the pipeline no longer has (`is_gone`), then others, then those whose timers run, last those of promotions. A request that is lost would
-/// not be carried out. Within a group, it drops the oldest first. `status.dropped` counts them.
+/// Reduces a status to at most `limit` bytes of JSON. It cuts all messages shorter and shorter. Then it leaves out the repositories of the
+/// revisions before, without which messages have no comparison, and recorded values. Then it merges two changes of a subject at a time,
+/// oldest first. If that is not enough, it drops changes. First it drops those of subjects that the pipeline no longer has (`is_gone`),
+/// then others, then those whose timers run, last those of promotions. A request that is lost would not be carried out. Within a group, it
+/// drops the oldest first. `status.dropped` counts them.
 ///
 /// Returns the size. It is above `limit` only if the rest of the status leaves less than [`LEAST_LOG`] for the log. Then the log has
 /// at most [`LEAST_LOG`].
@@ -49,6 +50,10 @@ pub fn fit(status: &mut PipelineStatus, limit: usize, is_gone: impl Fn(&str) -> 
             return bytes;
         }
         cut_messages(status, max);
+        bytes = size(status);
+    }
+    if bytes > limit {
+        status.log.iter_mut().flat_map(|log| log.changes.iter_mut()).for_each(|change| change.from.repository.clear());
         bytes = size(status);
     }
     for max in RECORDED {
@@ -223,6 +228,20 @@ mod tests {
         assert_eq!(subjects(&status).len(), 256);
         let log = status.log.as_ref().unwrap();
         assert!(log.changes.iter().all(|c| !c.coalesced && c.to.status == Status::Failed && !c.to.message.is_empty()));
+    }
+
+    #[test]
+    fn the_repositories_of_the_revisions_before_are_left_out_after_messages_are_cut() {
+        let mut status = failing(3, 2);
+        for change in status.log.iter_mut().flat_map(|log| &mut log.changes) {
+            (change.from.repository, change.to.repository) = ("https://git/a/b".to_owned(), "https://git/a/b".to_owned());
+            change.to.recorded = Some(Box::default());
+        }
+        let mut want = status.clone();
+        cut_messages(&mut want, STEPS[4]);
+        want.log.iter_mut().flat_map(|log| &mut log.changes).for_each(|change| change.from.repository.clear());
+        let limit = size(&want);
+        assert_eq!((fit(&mut status, limit, |_| false), status), (limit, want));
     }
 
     #[test]

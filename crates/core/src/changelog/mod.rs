@@ -2,7 +2,7 @@
 //!
 //! In: the settled state of a target and its current observation ([`believe()`], then [`settle()`]); the promotions of an environment; a
 //! [`relaybook_api::ChangeLog`], the cursors of its readers, and their running timers.
-//! Out: a [`Verdict`] on a target or on a group ([`group_state`]), with the Git repositories of its revisions ([`with_repository`]); a log whose
+//! Out: a [`Verdict`] on a target or on a group ([`group_state`]), with the Git repositories of its revisions ([`with_repository`]). A log whose
 //! serials only increase ([`open`], [`append`], and [`take_steps`] for promotions). [`prune`] removes from the log what every reader has passed.
 //! [`compact`] and [`fit()`] keep it small while it is not read.
 //!

@@ -27,7 +27,14 @@ pub fn with_repository<'a>(verdict: Verdict, old: Option<&Settled>, named: impl 
         Verdict::Changed { mut from, mut to, settled: new } => {
             let named = named(new.status);
             from.repository = old.map(|old| old.repository.clone()).unwrap_or_default();
-            to.repository = if to.revision.is_empty() { String::new() } else { named.to_owned() };
+            // The object can be about another revision, while a change such as drift is about the one that runs.
+            let runs = old.filter(|old| old.current.as_deref() == Some(&*to.revision)).map_or("", |old| &*old.repository);
+            let of_new = match (to.revision.is_empty(), named) {
+                (true, _) => "",
+                (false, "") => runs,
+                (false, named) => named,
+            };
+            of_new.clone_into(&mut to.repository);
             Verdict::Changed { from, to, settled: settled(new, old, |_| named) }
         }
     }
@@ -117,10 +124,10 @@ mod tests {
     #[test]
     fn a_change_has_the_repositories_of_both_revisions() {
         let (old, new) = (state(Status::Current, "1", A), state(Status::Current, "2", ""));
-        for (revision, want) in [("2", B), ("", "")] {
+        for (revision, named, want) in [("2", B, B), ("2", "", ""), ("1", "", A), ("", B, "")] {
             let to = State { revision: revision.to_owned(), ..State::default() };
             let verdict = Verdict::Changed { from: State::default(), to, settled: new.clone() };
-            let Verdict::Changed { from, to, .. } = with_repository(verdict, Some(&old), |_| B) else { panic!() };
+            let Verdict::Changed { from, to, .. } = with_repository(verdict, Some(&old), |_| named) else { panic!() };
             assert_eq!((from.repository.as_str(), to.repository.as_str()), (A, want));
         }
         let mut change = Change { from: State { current: Some("1".to_owned()), ..State::default() }, ..Change::default() };

@@ -5,6 +5,7 @@
 //! Anyone who can write a pipeline sees the values, and they are sent to receivers. So a field must not be one whose values can be
 //! credentials. In another namespace, only values that are meant for others can be recorded.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use super::path::{RevisionPath, RevisionPathError, is_credential_name};
 use relaybook_api::GROUP;
 use relaybook_api::pipeline::record::{MAX_RECORDED, MAX_RECORDED_BYTES, MAX_RECORDED_VALUE};
 use relaybook_api::pipeline::{Record, Recorded};
+use relaybook_api::values::git::{MAX_GIVEN, without_credentials};
 
 /// Domains whose annotations tell other systems what to do, so that their values are no secrets. `docs/app-data.md` lists them.
 const PUBLIC_DOMAINS: [&str; 4] = ["event.toolkit.fluxcd.io", "link.argocd.argoproj.io", "notifications.argoproj.io", GROUP];
@@ -70,17 +72,17 @@ impl Recorder {
     pub fn read(&self, object: &DynamicObject) -> Option<Arc<Recorded>> {
         let mut recorded = Recorded::default();
         let (labels, annotations) = (object.metadata.labels.as_ref(), object.metadata.annotations.as_ref());
-        for (names, of, values) in
-            [(&self.labels, labels, &mut recorded.labels), (&self.annotations, annotations, &mut recorded.annotations)]
-        {
-            for (name, value) in names.iter().filter_map(|name| of?.get_key_value(name)) {
-                recorded.cut |= !put(values, name, value);
-            }
+        for (name, value) in self.labels.iter().filter_map(|name| labels?.get_key_value(name)) {
+            recorded.cut |= !put(&mut recorded.labels, name, value);
+        }
+        for (name, value) in self.annotations.iter().filter_map(|name| annotations?.get_key_value(name)) {
+            let shown = if is_public(name) { for_others(value) } else { Cow::Borrowed(value.as_str()) };
+            recorded.cut |= !put(&mut recorded.annotations, name, &shown);
         }
         for (name, path) in &self.fields {
             let value = path.find(object);
             if !value.is_empty() {
-                recorded.cut |= !put(&mut recorded.fields, name, &without_credentials(&value));
+                recorded.cut |= !put(&mut recorded.fields, name, &for_others(&value));
             }
         }
         recorded.shorten(MAX_RECORDED_BYTES);
@@ -97,26 +99,16 @@ fn put(values: &mut BTreeMap<String, String>, name: &str, value: &str) -> bool {
     fits
 }
 
+/// Returns a value as pipelines of other namespaces can read it. One that is too long is left out, so its URLs do not matter.
+fn for_others(value: &str) -> Cow<'_, str> {
+    if value.len() <= MAX_GIVEN { Cow::Owned(without_credentials(value)) } else { Cow::Borrowed(value) }
+}
+
 /// Whether the annotation belongs to one of the domains, or to a part of it.
 fn is_public(name: &str) -> bool {
     let Some((domain, _)) = name.split_once('/') else { return false };
     let is_in = |of: &str| domain.strip_suffix(of).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
     PUBLIC_DOMAINS.into_iter().any(is_in)
-}
-
-/// Returns a text in which no URL has a user or a password. Repositories of Argo CD can have them.
-fn without_credentials(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once("//") {
-        shown.push_str(before);
-        shown.push_str("//");
-        let end = after.find(|c: char| matches!(c, '/' | '?' | '#') || c.is_whitespace()).unwrap_or(after.len());
-        let (authority, path) = after.split_at(end);
-        shown.push_str(authority.rsplit_once('@').map_or(authority, |(_, host)| host));
-        rest = path;
-    }
-    shown + rest
 }
 
 #[cfg(test)]
@@ -230,20 +222,12 @@ mod tests {
     }
 
     #[test]
-    fn addresses_have_no_credentials() {
-        for (text, want) in [
-            ("https://git.example.com/shop.git", "https://git.example.com/shop.git"),
-            ("https://user:sesame@git.example.com/shop.git", "https://git.example.com/shop.git"),
-            ("https://user:a,b@c@git.example.com", "https://git.example.com"),
-            ("https://a.example.com,https://u:p@b.example.com/x@1", "https://a.example.com,https://b.example.com/x@1"),
-            ("ssh://git@git.example.com:22/shop", "ssh://git.example.com:22/shop"),
-            ("git@git.example.com:shop.git", "git@git.example.com:shop.git"),
-            ("see https://example.com or write to a@b.c", "see https://example.com or write to a@b.c"),
-            ("a//b", "a//b"),
-            ("//", "//"),
-            ("", ""),
-        ] {
-            assert_eq!(without_credentials(text), want);
-        }
+    fn public_annotations_and_fields_have_no_credentials() {
+        let link = "link.argocd.argoproj.io/external-link";
+        let (secret, plain) = ("https://u:sesame@example.com/x?token=sesame", "https://example.com/x");
+        let object = application(&[(link, secret), ("own", secret)], secret);
+        let record = record(&[], &[link, "own"], &[".spec.source.repoURL"]);
+        let want = json!({"annotations": {(link): plain, "own": secret}, "fields": {".spec.source.repoURL": plain}});
+        assert_eq!(shown(Recorder::parse(&record).unwrap().read(&object)), want);
     }
 }

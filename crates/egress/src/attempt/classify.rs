@@ -49,7 +49,9 @@ pub enum Verdict {
 pub fn classify(result: &AttemptResult, earlier_404s: u32) -> Verdict {
     match result {
         AttemptResult::Answered { judged: Some(Judged::NoPullRequest), .. } => {
-            Verdict::Canceled { reason: Reason::PullRequestMissing }
+            let reason = Reason::PullRequestMissing;
+            let is_last = earlier_404s.saturating_add(1) >= TRIES_404;
+            if is_last { Verdict::Canceled { reason } } else { Verdict::Retry { not_before: None, reason } }
         }
         AttemptResult::Answered { retry_after, rotated, .. } => match result.counts_as() {
             Some(status) => answered(status, *retry_after, *rotated, earlier_404s),

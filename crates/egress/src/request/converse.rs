@@ -132,9 +132,11 @@ impl Conversation<'_> {
         let found = self.find(thread, more, &number).await.map_err(|failed| (Some(Step::Search), failed))?;
         if let Some((reply, values)) = found {
             let later = self.later(thread, more, &values, &reply).map_err(|failed| (Some(Step::Search), failed))?;
-            // The receiver lists it. So it is not created once more, whatever the answer is.
             let updated = self.update(thread, &later).await.map_err(|failed| (Some(Step::AfterSearch), failed))?;
-            return end(updated.result, Some(Step::AfterSearch), false, values);
+            // The receiver lists it. So it usually exists, whatever the answer is.
+            if !(updated.is_lost && more.is_optional) {
+                return end(updated.result, Some(Step::AfterSearch), false, values);
+            }
         }
         let first = more.parent.as_ref().map(|_| more.render.create(&number)).transpose();
         let first = first.map_err(|problem| (None, unfit(&problem)))?;
@@ -184,7 +186,7 @@ impl Conversation<'_> {
         let url = at.applied_to(&self.prepared.url);
         let own = Own { url: &url, sends: None };
         let reply = self.request(Call { own, limit: LONGEST_LIST, needs_body: true }).await?;
-        if item.is_none(reply.head.status.as_u16()) {
+        if item.is_none(&reply.answer()) {
             return Ok(Looked::Missing(reply));
         }
         // What `endpoint.success` says about the answers to other requests could make a refusal a success.

@@ -81,7 +81,7 @@ pub struct MoreRequests {
     pub find: Option<Find>,
     /// The identity of the message.
     pub id: String,
-    /// Whether a list that is too long counts as one without the message.
+    /// Whether the message is created once more if the list is too long, or if the message is lost.
     pub is_optional: bool,
     /// Whether the request that continues a message also follows the one that creates it.
     pub follows: bool,

@@ -171,7 +171,7 @@ fn deployment(destination: Destination) -> Outgoing {
 fn comment(destination: Destination) -> Outgoing {
     let mut number = Remember::default();
     number.add("number", "body.number").unwrap();
-    let parent = Some((Find::compile_parent(false, &["body.merged == true".to_owned()]).unwrap(), number));
+    let parent = Some((Find::compile_parent(false, "status == 422", &["body.merged == true".to_owned()]).unwrap(), number));
     let find = Some(Find::compile("", None, "body.text.endsWith(id)").unwrap());
     let render = Arc::new(Render { has_parent: true });
     more(destination, MoreRequests { parent, find, id: "i".to_owned(), is_optional: true, follows: false, render })
@@ -373,7 +373,7 @@ async fn a_comment_is_created_at_the_pull_request_of_the_commit() {
             none(),
             none(),
             vec![pulls],
-            Verdict::Canceled { reason: Reason::PullRequestMissing },
+            Verdict::Retry { not_before: None, reason: Reason::PullRequestMissing },
             format!("{search}200 OK: no open or merged pull request has the commit"),
         ),
         (
@@ -408,6 +408,9 @@ async fn a_comment_is_created_at_the_pull_request_of_the_commit() {
         let attempt = sender().send(comment(receiver.url("/api/issues"))).await;
         assert_eq!(steps(&receiver), expected, "{what}");
         assert_eq!(classify(&attempt.result, 0), verdict, "{what}");
+        if let Verdict::Retry { reason: reason @ Reason::PullRequestMissing, .. } = verdict {
+            assert_eq!(classify(&attempt.result, 2), Verdict::Canceled { reason }, "the third one in a row");
+        }
         let said = attempt.error().unwrap_or_default();
         assert!(said.starts_with(&error) && said.is_empty() == error.is_empty(), "{what}: {said}");
     }

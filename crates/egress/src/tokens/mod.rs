@@ -81,11 +81,19 @@ pub(crate) struct Refused {
     why: NotSent,
     /// How long the server asks to wait. It counts only after an answer that refuses.
     after: Option<Duration>,
+    /// Whether the owner of the credentials does not allow the token that is known either.
+    is_revoked: bool,
 }
 
 impl From<NotSent> for Refused {
     fn from(why: NotSent) -> Self {
-        Self { why, after: None }
+        Self { why, after: None, is_revoked: false }
+    }
+}
+
+impl Refused {
+    fn revoked(why: NotSent) -> Self {
+        Self { is_revoked: true, ..why.into() }
     }
 }
 
@@ -193,7 +201,8 @@ impl Entry {
                 self.before = self.token.replace(new);
                 self.failure = None;
             }
-            Err(Refused { why, after }) => {
+            Err(Refused { why, after, is_revoked }) => {
+                self.token.take_if(|_| is_revoked);
                 let count = self.failure.as_ref().map_or(0, |failure| failure.count);
                 let pause = PAUSES[0].saturating_mul(1 << count.min(16)).min(PAUSES[1]);
                 let pause = after.map_or(pause, |after| pause.max(after.min(LONGEST_PAUSE)));

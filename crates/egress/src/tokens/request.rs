@@ -1,7 +1,7 @@
 //! Requests a token for a request that is about to be sent.
 //!
 //! In: the credentials of the request, and its URL. Out: the header with the token; or why there is no token. The key of a GitHub App signs only
-//! requests to the origin of the URL, and the secret of a client, or a token of its ServiceAccount, goes only to its token endpoint.
+//! requests to the origin of the URL. The secret of a client, or a token of its ServiceAccount, goes only to its token endpoint.
 
 use std::time::Duration;
 
@@ -34,6 +34,8 @@ use relaybook_api::{ObjectName, now};
 /// The limits of one request. They do not depend on the delivery that needs the token, because others need it, too.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The steps for a client without a secret, for the message of a delivery that waits for one of them.
+const BOTH_STEPS: &str = "the tokens of the ServiceAccount and of the authorization server";
 
 /// Checks that the credentials in a Secret can be used.
 pub(crate) fn check(auth: &AuthRef, contents: &Contents, policy: &Policy) -> Result<(), NotSent> {
@@ -193,11 +195,7 @@ impl Sender {
         let accounts = self.accounts.clone().ok_or(unavailable)?;
         let tls = of_issuer(tls);
         let trusted = self.trusted(&tls, deadline).await?;
-        // What the request has, except the token of the ServiceAccount. A new one is as good.
-        let form = oauth::workload_form(settings, "");
-        let parts =
-            ["ServiceAccount", &settings.account.name, &settings.audience, settings.token_url.as_str(), &form, &trusted];
-        let key = Key::of(&settings.account.namespace, parts);
+        let key = workload_key(settings, &trusted);
         let (sender, settings) = (self.clone(), settings.clone());
         let request = async move {
             let assertion = accounts.token(&settings).await?;
@@ -206,7 +204,7 @@ impl Sender {
             let answer = sender.token_answer(asked, oauth::STEP).await?;
             of_answer(&answer, oauth::issued(answer.status, &answer.body))
         };
-        self.tokens.get(key, oauth::STEP, deadline, request).await
+        self.tokens.get(key, BOTH_STEPS, deadline, request).await
     }
 
     /// Returns a text that identifies the certificates of a request for a token. With others, it can have another result.
@@ -228,9 +226,18 @@ impl Sender {
     }
 }
 
+/// Returns what a token of a client without a secret is for: all that its request has, except the token of the ServiceAccount. A new one is as
+/// good.
+fn workload_key(settings: &WorkloadRef, trusted: &str) -> Key {
+    let WorkloadRef { token_url, account, audience, .. } = settings;
+    let form = oauth::workload_form(settings, "");
+    Key::of(&account.namespace, ["ServiceAccount", &account.name, audience, token_url.as_str(), &form, trusted])
+}
+
 /// Adds to a refusal how long the server asks to wait.
 fn of_answer<T>(answer: &Answer, result: Result<T, NotSent>) -> Result<T, Refused> {
-    result.map_err(|why| Refused { why, after: attempt::retry_after::requested(answer.status, &answer.headers, now()) })
+    let after = || attempt::retry_after::requested(answer.status, &answer.headers, now());
+    result.map_err(|why| Refused { after: after(), ..why.into() })
 }
 
 /// Returns the TLS settings for an authorization server. A client certificate is for the receiver, and so is an exception from verification.
@@ -292,6 +299,31 @@ fn token_request(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tokens::account::tests::workload;
+
+    /// With another key, a token is not shared. Otherwise a Notification could have the token of another client.
+    #[test]
+    fn each_part_of_a_request_of_a_workload_is_in_its_key() {
+        type Change = fn(&mut WorkloadRef);
+        let changes: [(&str, Change); 8] = [
+            ("the namespace", |of| of.account.namespace = "team-b".to_owned()),
+            ("the account", |of| of.account.name = "other".to_owned()),
+            ("the audience", |of| of.audience = "api://other".to_owned()),
+            ("the URL", |of| of.token_url = Url::parse("https://login.example.com/b").unwrap()),
+            ("the client", |of| of.client_id = None),
+            ("the scope", |of| of.scope = Some("a".to_owned())),
+            ("a parameter", |of| drop(of.parameters.insert("resource".to_owned(), "s".to_owned()))),
+            ("no parameter", |of| of.parameters.clear()),
+        ];
+        let key = workload_key(&workload(), "ca");
+        assert!(key == workload_key(&workload(), "ca"), "the same request");
+        assert!(key != workload_key(&workload(), "other"), "other certificates");
+        for (what, change) in changes {
+            let mut other = workload();
+            change(&mut other);
+            assert!(key != workload_key(&other, "ca"), "{what}");
+        }
+    }
 
     #[test]
     fn globs_limit_the_repositories_of_an_app() {

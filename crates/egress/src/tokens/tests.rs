@@ -62,7 +62,7 @@ fn a_token_is_kept_until_it_must_be_renewed() {
 fn a_failure_is_kept_longer_each_time_unless_nothing_was_requested() {
     let (mut entry, now) = (Entry::new(Instant::now()), Instant::now());
     let mut pause = |why: NotSent, after: Option<u64>| {
-        entry.end(Err(Refused { why, after: after.map(Duration::from_secs) }), now);
+        entry.end(Err(Refused { after: after.map(Duration::from_secs), ..why.into() }), now);
         let until = entry.failure.as_ref().unwrap().until;
         assert!(entry.is_due(until) && entry.is_over(until), "nothing else is waited for");
         until.duration_since(now).as_secs()
@@ -77,6 +77,19 @@ fn a_failure_is_kept_longer_each_time_unless_nothing_was_requested() {
     assert_eq!(pause(refusal(), None), 5);
     entry.end(Ok(issued("1")), now);
     assert!(entry.failure.is_none());
+}
+
+#[test]
+fn a_token_that_its_owner_no_longer_allows_is_forgotten_when_it_must_be_renewed() {
+    let start = Instant::now();
+    for (refused, expected) in [(Refused::from(refusal()), Some("1")), (Refused::revoked(refusal()), None)] {
+        let mut entry = Entry::new(start);
+        entry.end(Ok(issued("1")), start);
+        entry.end(Err(refused), start + LIFE - EARLY);
+        let lent = entry.lent(&key("a"), start + LIFE - EARLY);
+        assert_eq!(lent.as_ref().map(|lent| lent.token().expose_secret()), expected);
+        assert!(!entry.is_due(start + LIFE - EARLY), "the server is asked later");
+    }
 }
 
 #[tokio::test]

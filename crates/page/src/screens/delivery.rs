@@ -148,7 +148,7 @@ fn of_object(recorded: &Recorded) -> Markup {
         p {
             span.label { "Application object" }
             @for (name, value) in labels.iter().chain(annotations).chain(fields) { " " span.message { (name) ": " (value) } }
-            @if *cut { " " span.none { "A value was left out, because it is too long." } }
+            @if *cut { " " span.none { "A value is missing: it is too long, or the object was not seen." } }
         }
     }
 }

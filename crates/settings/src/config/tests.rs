@@ -125,19 +125,25 @@ fn a_signature_has_its_own_header() {
     }
 }
 
-/// A line that is wrong is found whatever the sample is.
+/// A line that is wrong is found whatever the sample is, also in a copy of a built-in template. There, too, a field that cannot be rendered is
+/// left out of the text.
 #[test]
-fn fields_of_a_built_in_template_are_named_lines() {
+fn fields_of_a_template_are_named_lines() {
     let endpoint = json!({"url": "https://a.example/in"});
     let wrong = "spec.template.parameters.fields: field 1 has no literal name";
-    for builtin in ["slack", "discord"] {
+    let copy = "{{parameters.fields}}{{#if (eq type \"\")}}{{#each parameters.fields}}{{this}}{{/each}}{{/if}}";
+    let copy = json!({"inline": {"contentType": "text/plain", "body": copy}});
+    for template in [json!({"builtin": "slack"}), json!({"builtin": "discord"}), copy] {
         for (fields, problem) in [
             ("Team: a\nSaid: {{message}}", None),
+            ("Team: a\nCommit: {{commit environment}}", None),
             ("payments", Some(wrong)),
             ("{{#if drifted}}Team: a{{/if}}", Some(wrong)),
             ("{{environment}}: a", Some(wrong)),
         ] {
-            let found = understood(&endpoint, &json!({"builtin": builtin, "parameters": {"fields": fields}})).err();
+            let mut template = template.clone();
+            template["parameters"] = json!({"fields": fields});
+            let found = understood(&endpoint, &template).err();
             assert_eq!(found.is_some(), problem.is_some(), "{fields}: {found:?}");
             assert!(
                 problem.is_none_or(|problem| found.as_ref().is_some_and(|found| found.contains(problem))),

@@ -122,7 +122,7 @@ fn one_of(given: &Value, options: &Value) -> String {
     }
 }
 
-/// Finds duplicate entries of lists that the API server treats as maps. Duplicate entries have the same keys.
+/// Finds duplicate entries of lists that the API server treats as maps or sets. Duplicate entries of a map have the same keys.
 fn find_duplicates(value: &Value, schema: &Value, path: &str, found: &mut Vec<Misfit>) {
     match value {
         Value::Object(fields) => {
@@ -135,6 +135,7 @@ fn find_duplicates(value: &Value, schema: &Value, path: &str, found: &mut Vec<Mi
         }
         Value::Array(items) => {
             let keys = schema.get("x-kubernetes-list-map-keys").and_then(Value::as_array);
+            let is_set = schema.get("x-kubernetes-list-type").and_then(Value::as_str) == Some("set");
             let mut seen = HashSet::new();
             for (index, item) in items.iter().enumerate() {
                 let field = entry(path, index);
@@ -145,6 +146,9 @@ fn find_duplicates(value: &Value, schema: &Value, path: &str, found: &mut Vec<Mi
                         let message = format!("duplicate entry ({}); remove one", key.join(", "));
                         found.push((field.clone(), message));
                     }
+                }
+                if is_set && !seen.insert(item.to_string()) {
+                    found.push((field.clone(), "duplicate entry; remove one".to_owned()));
                 }
                 find_duplicates(item, schema.get("items").unwrap_or(&Value::Null), &field, found);
             }
@@ -158,6 +162,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_set_has_no_duplicates() {
+        let names = json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"});
+        let structure = Structure::new(json!({"type": "object", "properties": {"names": names}})).unwrap();
+        let said = |names: Value| structure.misfits(&json!({"names": names}), &json!({"names": names}));
+        assert!(said(json!(["a", "b"])).is_empty());
+        assert_eq!(said(json!(["a", "b", "a"])), [("names[2]".to_owned(), "duplicate entry; remove one".to_owned())]);
+    }
 
     #[test]
     fn a_message_quotes_short_values_only() {

@@ -12,6 +12,7 @@ use super::escape::context::EscapeContext;
 use super::lang::commits::needs_commit;
 use super::lang::compile;
 use super::lang::eval::Program;
+use super::lang::fields;
 use super::lang::test_field::reads_test;
 use super::shared::{BodyKey, Shared};
 use super::{MAX_BODY, Parameters, Values};
@@ -59,6 +60,11 @@ impl Body {
     #[must_use]
     pub fn content_type(&self) -> &str {
         &self.0.content_type
+    }
+
+    /// Returns the names of the parameters that any branch lists with `each`.
+    pub(crate) fn listed(&self) -> BTreeSet<String> {
+        fields::listed(&self.0.program)
     }
 
     /// Whether rendering fails for every revision that contains no commit.

@@ -117,7 +117,7 @@ pub struct Finding {
     /// CEL over the `body` of an item, that of the `request` that would create the message, and its `id` as in `thread.id`. The item with the lowest `id`
     /// for which it is true is the message, and `thread.remember` reads it as if it were the answer to that request.
     pub ours: String,
-    /// Whether a list that is too long counts as one without the message. A second message does less harm than none.
+    /// Whether the message is created once more if the list is too long, or if the message is lost. A second message does less harm than none.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub optional: bool,
 }
@@ -129,9 +129,11 @@ pub struct Finding {
 pub struct Parent {
     /// Template of path and query, as in [`Finding::path`].
     pub path: String,
-    /// Whether the answer is one item instead of a list. 404 then means that there is none.
+    /// Whether the answer is one item instead of a list.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub single: bool,
+    /// CEL over the answer, as `thread.update.lost`: whether it says that there is no such item.
+    pub none: String,
     /// CEL over the `body` of an item. The first one that is true for an item decides, and of several items the one with the lowest `id`.
     pub pick: Vec<String>,
     /// CEL over the `body` of the item: its number, which is `remembered.number` in the templates of path and body.

@@ -428,7 +428,7 @@ mod tests {
             labels: map("team", "red"),
             annotations: map("a.b/c", "#red"),
             fields: map(".spec.project", "shop"),
-            cut: false,
+            cut: true,
         };
         let of = |recorded: Option<Recorded>| {
             let mut spec = sample::SampleContext::sample(Default::default()).delivery(TransitionType::Deployed);
@@ -438,6 +438,7 @@ mod tests {
         let (app, none) = (of(Some(recorded.clone())), of(None));
         assert_eq!((app.labels, app.annotations, app.fields), (recorded.labels, recorded.annotations, recorded.fields));
         assert_eq!((none.labels.len(), none.annotations.len(), none.fields.len()), (0, 0, 0));
+        assert_eq!((app.cut, none.cut), (true, false));
         assert_eq!((app.kind, app.name), (none.kind, none.name));
     }
 

@@ -298,6 +298,15 @@ impl RenderError {
         }
     }
 
+    /// Whether a limit of all templates of the request is exceeded, so nothing more can be rendered.
+    pub(super) const fn is_of_limit(&self) -> bool {
+        match self {
+            Self::OutputTooLong(_) | Self::TooMuchWork { .. } => true,
+            Self::Changeable(source) | Self::Parameter { source, .. } => source.is_of_limit(),
+            _ => false,
+        }
+    }
+
     /// Marks a final error as [`Changeable`](Self::Changeable) if it depends on values that are not recorded.
     pub(super) fn changeable_if(self, changeable: bool) -> Self {
         if changeable && self.is_final() { Self::Changeable(Box::new(self)) } else { self }
@@ -394,6 +403,9 @@ mod tests {
         for error in waits().into_iter().chain(waits().into_iter().map(within)) {
             assert!(!error.is_final(), "{error:?}");
         }
+        let limits: Vec<_> = finals().iter().map(RenderError::is_of_limit).collect();
+        assert_eq!(limits, [false, false, false, false, false, false, true, true]);
+        assert!(within(RenderError::TooMuchWork { at }.changeable_if(true)).is_of_limit());
         let no_commit = || RenderError::NoCommit { at, problem: name() };
         assert!([no_commit(), within(no_commit())].iter().all(RenderError::is_without_commit));
         assert!(!finals()[0].is_without_commit() && !no_commit().changeable_if(true).is_without_commit());

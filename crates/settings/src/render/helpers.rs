@@ -50,6 +50,8 @@ pub(crate) enum Function {
     Gt,
     /// `trim a`: a without white space at its start and its end.
     Trim,
+    /// `singleLine a`: a with a space instead of each control character.
+    SingleLine,
     /// `default a b`: a, or b if a is missing or empty: `{{default pipeline.labels.team "nobody"}}` → `nobody`.
     Default,
     /// `lookup map name`: the label or annotation with a computed name: `{{default (lookup pipeline.labels environment) "-"}}`.
@@ -98,7 +100,7 @@ pub(crate) enum Function {
 pub(super) type Problem = Cow<'static, str>;
 
 impl Function {
-    const ALL: [Self; 29] = [
+    const ALL: [Self; 30] = [
         Self::And,
         Self::Or,
         Self::Not,
@@ -109,6 +111,7 @@ impl Function {
         Self::Lt,
         Self::Gt,
         Self::Trim,
+        Self::SingleLine,
         Self::Default,
         Self::Lookup,
         Self::Json,
@@ -153,6 +156,7 @@ impl Function {
             Self::Lt => "lt",
             Self::Gt => "gt",
             Self::Trim => "trim",
+            Self::SingleLine => "singleLine",
             Self::Default => "default",
             Self::Lookup => "lookup",
             Self::Json => "json",
@@ -184,6 +188,7 @@ impl Function {
             | Self::Upper
             | Self::Lower
             | Self::Trim
+            | Self::SingleLine
             | Self::Commit
             | Self::Short
             | Self::Urlencode
@@ -219,6 +224,7 @@ impl Function {
             Self::Lt => compared(arg(0), arg(1)).map(|order| Value::Bool(order.is_lt())),
             Self::Gt => compared(arg(0), arg(1)).map(|order| Value::Bool(order.is_gt())),
             Self::Trim => Ok(Value::String(text(arg(0)).trim().to_owned())),
+            Self::SingleLine => Ok(Value::String(text(arg(0)).replace(is_break, " "))),
             Self::Json => Ok(Value::String(arg(0).to_string())),
             Self::Truncate => truncate(&text(arg(0)), arg(1), args.get(2).map(|a| text(a)).as_deref()).map(Value::String),
             Self::Upper => Ok(Value::String(text(arg(0)).to_uppercase())),
@@ -320,6 +326,11 @@ fn marked(markup: Markup, text: &str, length: Option<&Value>) -> Result<Value, P
     Ok(Value::String(markup.escape(text, most)))
 }
 
+/// Whether a character ends a line, or is invisible.
+fn is_break(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
+}
+
 /// Compares two numbers. A text that is a number counts, because labels and parameters are texts.
 fn compared(one: &Value, other: &Value) -> Result<Ordering, Problem> {
     let number = |value: &Value| value.as_f64().or_else(|| value.as_str()?.trim().parse::<f64>().ok());
@@ -380,6 +391,7 @@ mod tests {
             (Function::Lt, json!([2, 2]), json!(false)),
             (Function::Gt, json!([2.5, "2"]), json!(true)),
             (Function::Trim, json!([" a b\n"]), json!("a b")),
+            (Function::SingleLine, json!(["a\r\n/b\u{2028}c\u{85}d  e"]), json!("a  /b c d  e")),
             (Function::Json, json!(["a\"b\n"]), json!(r#""a\"b\n""#)),
             (Function::Json, json!([{"b": 1, "a": [true]}]), json!(r#"{"a":[true],"b":1}"#)),
             (Function::Truncate, json!(["äöü", 3]), json!("äöü")),

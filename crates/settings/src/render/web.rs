@@ -45,12 +45,15 @@ impl Web {
     pub fn compile(forges: &[ForgeHost], sources: &BTreeMap<String, String>) -> Result<Self, FieldError> {
         for (index, forge) in forges.iter().enumerate() {
             let is_known = KNOWN.iter().any(|(host, type_)| *host == forge.host && *type_ != forge.type_);
-            let problem = match forge.type_ {
-                ForgeType::BitbucketServer => "links to pages of bitbucket-server are not supported; remove this forge",
-                _ if is_known => "this host has another kind of forge; remove this forge",
+            let (field, problem) = match forge.type_ {
+                ForgeType::BitbucketServer => {
+                    ("type", "links to pages of bitbucket-server are not supported; remove this forge")
+                }
+                _ if is_known => ("type", "this host has another kind of forge; remove this forge"),
+                _ if forge.host.ends_with(":443") => ("host", "this is the default port; remove :443"),
                 _ => continue,
             };
-            return Err((format!("forges[{index}].type"), problem.to_owned()));
+            return Err((format!("forges[{index}].{field}"), problem.to_owned()));
         }
         let mut links = BTreeMap::new();
         for (name, source) in sources {
@@ -295,6 +298,7 @@ mod tests {
                 "not supported",
             ),
             (json!([{"host": "github.com", "type": "gitea"}]), json!({}), "forges[0].type", "another kind"),
+            (json!([{"host": "a.example:443", "type": "gitea"}]), json!({}), "forges[0].host", "remove :443"),
             (json!([]), json!({"compare": good}), "links.compare", "choose another name"),
             (json!([]), json!({"pipeline": good}), "links.pipeline", "choose another name"),
             (json!([]), json!({"a-b": good}), "links.a-b", "letters and digits"),

@@ -93,6 +93,7 @@ mod tests {
             ("has(target.app.labels.team) && target.app.labels.team == 'red'", false),
             ("target.app.annotations['notify.example.com/slack'].startsWith('#')", true),
             ("target.app.fields['.spec.project'] == 'shop'", true),
+            ("'other' in target.app.annotations || target.app.cut", false),
             ("size(message) > 10 && message.contains('timeout')", true),
             ("message.size() % 2 == size(message) % 2", true),
             ("['timeout', 'quota'].exists(word, message.contains(word))", true),

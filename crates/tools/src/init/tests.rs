@@ -108,7 +108,7 @@ fn each_receiver_gets_manifests_without_problems_or_names_the_flag_to_add() {
                         assert!(error.to_string().ends_with("add --on deployments"), "{error}");
                     }
                     Err(error @ InitError::ChartVersion { .. }) => {
-                        let is_of_commits = ["-status", "-deployment", "-check-run"];
+                        let is_of_commits = ["-status", "-deployment", "-check-run", "-request-comment"];
                         let is_of_commits = is_of_commits.iter().any(|part| receiver.as_str().contains(part));
                         assert!(has_versions && is_of_commits, "{what}: {error}");
                         assert!(error.to_string().contains("another --to"), "{error}");

@@ -112,7 +112,7 @@ pub(super) fn note_unused(pipelines: &[Pipeline], files: Files<'_>, report: &mut
         for parameter in missing_parameters(notification, &given) {
             report.notes.push(format!(
                 "Notification {name}: spec.template.parameters.{parameter} is missing; only Applications of Argo CD, targets that \
-                 targetsFrom.fleet selects and Pipelines with spec.source have a repository, and no Pipeline of namespace \
+                 targetsFrom.fleet selects and Pipelines with spec.source have a repository. No Pipeline of namespace \
                  {namespace} is among the files"
             ));
         }

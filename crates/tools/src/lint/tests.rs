@@ -57,7 +57,8 @@ fn full() -> Vec<Value> {
         "apiVersion": "relaybook.dev/v1alpha1", "kind": "Pipeline", "metadata": {"name": "p"},
         "spec": {
             "appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-            "record": {"labels": ["team"], "annotations": ["acme.example/slack"], "fields": [".spec.replicas"]},
+            "source": {"repository": "https://git.example.com/acme/web.git"},
+            "record": {"labels": ["team"], "annotations": ["notify.relaybook.dev/slack"], "fields": [".status.replicas"]},
             "environments": [
                 {"name": "dev", "targets": [
                     {"namespace": "a", "clusterRef": {"kind": "GitopsCluster", "name": "eu", "namespace": "a"}},

@@ -40,12 +40,12 @@ mod tests {
             (
                 json!({"builtin": "alertmanager", "parameters": {"severity": "critical"}}),
                 json!({"severity": "critical", "source": "relaybook", "link": ""}),
-                &["alertname", "link", "source", "title"][..],
+                &["alertname", "fields", "link", "source", "title"][..],
             ),
             (
                 json!({"builtin": "alertmanager"}),
                 json!({"severity": "warning"}),
-                &["alertname", "link", "severity", "source", "title"],
+                &["alertname", "fields", "link", "severity", "source", "title"],
             ),
             (json!({"builtin": "alertmanager", "parameters": null}), json!(null), &[]),
             (json!({"inline": {"body": "{}"}, "parameters": {"a": "b"}}), json!({"a": "b"}), &[]),

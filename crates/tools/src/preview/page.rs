@@ -22,7 +22,7 @@ pub fn page(template: &BuiltinTemplate) -> Result<String, PreviewError> {
         metadata.description.trim(),
     );
     if let Some(Unreported { types, because }) = &metadata.unreported {
-        let types = types.iter().map(|type_| type_.as_str()).collect::<Vec<_>>().join(" or ");
+        let types = types.iter().map(|type_| type_.as_str()).collect::<Vec<_>>().join(", ");
         let _ = write!(page, "\nIt cannot report {types}: {}.\n", cell(because));
     }
     let _ = write!(page, "\n**Test:** {}\n", test(&metadata.test));

@@ -38,7 +38,13 @@ pub fn starter(template: &BuiltinTemplate) -> String {
     }
     yaml.push_str(&head(template.name.as_str(), None, &metadata.example.triggers));
     yaml.push_str("  endpoint:\n");
-    let url = example_url(template, metadata.path.as_deref().unwrap_or_default());
+    let path = metadata.path.as_deref().unwrap_or_default();
+    // Only the built-in template finds the parent. So users set its number.
+    let at_parent = metadata.parent.as_ref().map(|parent| {
+        let base = path.rsplit_once('/').map_or("", |(base, _)| base);
+        format!("{base}/{}", parent.create.replace("{{remembered.number}}", "NUMBER"))
+    });
+    let url = example_url(template, at_parent.as_deref().unwrap_or(path));
     yaml.push_str(&address(template, &url, usual_secret(template)));
     if metadata.method != Method::Post {
         let _ = writeln!(yaml, "    method: {}", metadata.method.as_str());

@@ -9,7 +9,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use super::Store;
-use crate::objects::cache::{CacheId, Phase, object_of};
+use crate::objects::cache::{CacheId, Phase, object_of, unseen_values};
 use relaybook_api::{ObjectName, Status};
 use relaybook_core::observe::{EventOrigin, ReadObject, Relation, Traits, observe};
 use relaybook_core::reading::Follower;
@@ -74,7 +74,9 @@ impl Store {
             });
         if seen.observation.status == Status::NotFound {
             // The message about the removal goes to whom the object has named last.
-            seen.observation.recorded = cache.objects.get(name).and_then(|tracked| tracked.current.recorded.clone());
+            let last = cache.objects.get(name).filter(|tracked| tracked.seq > 0);
+            let unseen = || unseen_values(key.record.as_ref());
+            seen.observation.recorded = last.map_or_else(unseen, |tracked| tracked.current.recorded.clone());
         }
         let said = cache.observations.shared(&seen.observation);
         if let Some(Relation::Parent(parent)) = &mut seen.relation {

@@ -28,19 +28,36 @@ pub(super) static APPLICATION: Rules =
 /// Maximum number of reported sources of an Application.
 const SOURCES: usize = 16;
 
+/// What an operation says that takes precedence over the health.
+struct Operation {
+    verdict: Verdict,
+    /// The attempted revision.
+    tried: String,
+    /// The Git repository of that. Empty: the operation names none.
+    repository: String,
+}
+
+/// Reads an object. The Git repository is that of the revision that the status is about. The spec can already name another one, so it counts
+/// only where nothing else is recorded.
 fn read(view: &View<'_>) -> Reading {
     let reading = read_status(view);
-    let repository = repository(view, reading.verdict.status);
-    reading.of_repository(repository)
+    if !reading.repository.is_empty() {
+        return reading;
+    }
+    let of_spec = view.at("/spec").map_or_else(String::new, git_source);
+    reading.of_repository(of_spec)
 }
 
 fn read_status(view: &View<'_>) -> Reading {
-    let running = running(view);
+    let entry = running(view);
+    let running = entry.map_or_else(String::new, revision);
     let compared = view.text("/status/sync/status");
     let with_drift = |reading: Reading| reading.drifted(compared == "OutOfSync").drift_unknown(compared == "Unknown");
-    if let Some((verdict, tried)) = under_way(view).or_else(|| failed(view)) {
-        return with_drift(Reading::named(verdict, &running, &tried));
+    if let Some(Operation { verdict, tried, repository }) = under_way(view).or_else(|| failed(view)) {
+        return with_drift(Reading::named(verdict, &running, &tried).of_repository(repository));
     }
+    let of_running = entry.map_or_else(String::new, git_source);
+    let with_drift = |reading: Reading| with_drift(reading.of_repository(of_running));
     let verdict = healthy(view);
     if verdict.status != Status::Failed
         && let Some(failure) = not_compared(view)
@@ -51,16 +68,10 @@ fn read_status(view: &View<'_>) -> Reading {
     with_drift(Reading::named(verdict, &running, &running).suspended(suspended))
 }
 
-/// Returns the Git repository that the status is about. For the running revision, it is that of the newest entry of the history. Otherwise it
-/// is that of the last operation. The spec can already name another one, so it counts only where nothing else is recorded.
-fn repository(view: &View<'_>, status: Status) -> String {
-    let of = |pointer: &str| view.at(pointer).map(git_source).filter(|found| !found.is_empty());
-    let known = if status == Status::Current {
-        newest(view).map(git_source).filter(|found| !found.is_empty())
-    } else {
-        of("/status/operationState/syncResult").or_else(|| of("/status/operationState/operation/sync"))
-    };
-    known.or_else(|| of("/spec")).unwrap_or_default()
+/// Returns the Git repository of the last operation.
+fn tried_repository(view: &View<'_>) -> String {
+    let of = |pointer| view.at(pointer).map(git_source).filter(|found| !found.is_empty());
+    of("/status/operationState/syncResult").or_else(|| of("/status/operationState/operation/sync")).unwrap_or_default()
 }
 
 /// Returns the address of the first Git repository of an entry, as it may be stored. A source with a chart is a repository of Helm.
@@ -78,36 +89,34 @@ fn newest<'a>(view: &View<'a>) -> Option<&'a Value> {
     view.list("/status/history").iter().max_by_key(id)
 }
 
-/// Returns the revision that was synced last. Without a history (`revisionHistoryLimit: 0`), returns the revision of the last operation if
-/// it succeeded, or else the revision with which the live objects are in sync.
-fn running(view: &View<'_>) -> String {
-    let of = |pointer| view.at(pointer).map_or_else(String::new, revision);
-    match newest(view) {
-        Some(newest) => revision(newest),
-        None if view.text("/status/operationState/phase") == "Succeeded" && !dry_run(view) => {
-            of("/status/operationState/syncResult")
+/// Returns the entry of the revision that was synced last. Without a history (`revisionHistoryLimit: 0`), returns the result of the last
+/// operation if it succeeded, or else the comparison with which the live objects are in sync.
+fn running<'a>(view: &View<'a>) -> Option<&'a Value> {
+    newest(view).or_else(|| {
+        if view.text("/status/operationState/phase") == "Succeeded" && !dry_run(view) {
+            view.at("/status/operationState/syncResult")
+        } else {
+            view.at("/status/sync").filter(|_| view.text("/status/sync/status") == "Synced")
         }
-        None if view.text("/status/sync/status") == "Synced" => of("/status/sync"),
-        None => String::new(),
-    }
+    })
 }
 
-/// Returns an operation that runs, or that was requested and has not started, with its attempted revision.
-fn under_way(view: &View<'_>) -> Option<(Verdict, String)> {
+/// Returns an operation that runs, or that was requested and has not started.
+fn under_way(view: &View<'_>) -> Option<Operation> {
     let asked_for = view.at("/operation/sync").filter(|sync| !is_dry(sync));
     let begun = ["Running", "Terminating"].contains(&view.text("/status/operationState/phase")) && !dry_run(view);
     if begun {
         let message = view.text("/status/operationState/message");
         let verdict = Verdict::in_progress("Syncing", or(message, "a sync operation is running"));
-        return Some((verdict, resolved(view, tried(view))));
+        return Some(Operation { verdict, tried: resolved(view, tried(view)), repository: tried_repository(view) });
     }
     let verdict = Verdict::in_progress("SyncRequested", "a sync operation was requested");
-    asked_for.map(|sync| (verdict, resolved(view, revision(sync))))
+    asked_for.map(|sync| Operation { verdict, tried: resolved(view, revision(sync)), repository: git_source(sync) })
 }
 
-/// Returns the last operation if it has failed, with its attempted revision. Such an operation no longer counts if the live objects are in
-/// sync with another revision: the change was reverted before anything was applied.
-fn failed(view: &View<'_>) -> Option<(Verdict, String)> {
+/// Returns the last operation if it has failed. Such an operation no longer counts if the live objects are in sync with another revision: the
+/// change was reverted before anything was applied.
+fn failed(view: &View<'_>) -> Option<Operation> {
     let phase = view.text("/status/operationState/phase");
     if !["Failed", "Error"].contains(&phase) || dry_run(view) {
         return None;
@@ -117,7 +126,7 @@ fn failed(view: &View<'_>) -> Option<(Verdict, String)> {
     let taken_back = another && view.text("/status/sync/status") == "Synced" && !is_health_stale(view);
     let message = view.text("/status/operationState/message");
     let verdict = Verdict::failed(&format!("Sync{phase}"), or(message, "the last sync operation failed"));
-    (!taken_back).then(|| (verdict, resolved(view, tried)))
+    (!taken_back).then(|| Operation { verdict, tried: resolved(view, tried), repository: tried_repository(view) })
 }
 
 /// Returns the requested revision if it is a revision and not the name of one. Commits are revisions, and so are the results of the
@@ -522,6 +531,45 @@ mod tests {
         ] {
             let want = if want.is_empty() { String::new() } else { format!("https://github.com/acme/{want}.git") };
             assert_eq!(read(APPLICATION, spec, status).repository, want, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_repository_is_that_of_the_operation_only_if_the_revision_is() {
+        let git = |name: &str| json!({"repoURL": format!("https://github.com/acme/{name}")});
+        let with_source = |mut operation: Value| {
+            operation["operationState"]["syncResult"]["source"] = git("tried");
+            operation
+        };
+        let ran = |more: Value| app(with(&json!({"history": [{"id": 9, "revision": "a", "source": git("ran")}]}), more));
+        let failed = with_source(op("Failed", "b"));
+        let degraded = with(&health("Degraded"), failed.clone());
+        let stale = json!({"reconciledAt": "2026-01-01T08:59:59Z"});
+        let asked = |sync: Value| json!({"sync": with(&json!({"revision": COMMIT}), sync)});
+        for (name, status, requested, want) in [
+            ("runs", ran(with_source(op("Running", "b"))), json!(null), "tried"),
+            ("failed", ran(with(&failed, json!({"sync": out_of_sync()}))), json!(null), "tried"),
+            ("failed and taken back, and degraded", ran(degraded), json!(null), "ran"),
+            ("degraded after a dry run", ran(with_source(dry_run("Succeeded", health("Degraded")))), json!(null), "ran"),
+            ("not looked at since", ran(with(&with_source(op("Succeeded", "b")), stale)), json!(null), "ran"),
+            ("the history names none", app(with_source(op("Succeeded", "b"))), json!(null), "spec"),
+            (
+                "no history is kept",
+                app(with(&with_source(op("Succeeded", "b")), json!({"history": []}))),
+                json!(null),
+                "tried",
+            ),
+            ("requested", ran(with_source(op("Succeeded", "b"))), asked(json!({})), "spec"),
+            (
+                "requested of another",
+                ran(with_source(op("Succeeded", "b"))),
+                asked(json!({"source": git("asked")})),
+                "asked",
+            ),
+        ] {
+            let mut application = object(APPLICATION, &json!({"source": git("spec")}), &status);
+            application.data["operation"] = requested;
+            assert_eq!(seen(&application).repository, format!("https://github.com/acme/{want}"), "{name}");
         }
     }
 }

@@ -402,9 +402,9 @@ mod tests {
         let fleet = Some("https://user:t0ken@github.com/acme/fleet");
         assert_eq!(told("", fleet, &moves)[0], "fleet fleet");
         assert_eq!(told("https://github.com/acme/set", fleet, &moves)[0], "set set");
-        // What runs is still of the first repository, and what is tried is not known.
+        // What runs is still of the first repository, although the object is about another one.
         let drifts = Observation { drifted: true, attempted_revision: String::new(), ..of("b", InProgress, "1") };
-        assert_eq!(told("", None, &[moves[0].clone(), drifts]), ["a "]);
+        assert_eq!(told("", None, &[moves[0].clone(), drifts]), ["a a"]);
     }
 
     #[test]

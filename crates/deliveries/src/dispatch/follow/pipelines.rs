@@ -106,18 +106,26 @@ pub(crate) fn commitless(pipeline: &Pipeline, cluster: &str) -> HashSet<String> 
     without_commit(settled(pipeline, cluster)).collect()
 }
 
-/// Returns the subjects of the targets whose Git repository is not known: neither the pipeline nor an object of Fleet names it, and the object
-/// did not name it when it was last `Current`.
+/// Returns the subjects of the targets whose Git repository is not known. Neither the pipeline nor an object of Fleet names it, and the object
+/// cannot name one, or runs a revision whose repository it has not named. An Application that runs nothing may still name one.
 pub(crate) fn sourceless(pipeline: &Pipeline, cluster: &str) -> HashSet<String> {
     if pipeline.spec.source.is_some() {
         return HashSet::new();
     }
-    let named: HashSet<String> = settled(pipeline, cluster)
-        .filter(|(_, settled)| !settled.repository.is_empty())
-        .map(|(subject, _)| subject)
-        .collect();
-    let targets = targets_of(pipeline, cluster).into_iter().filter(|target| target.source.is_none());
-    targets.map(|target| target.log_subject().to_string()).filter(|subject| !named.contains(subject)).collect()
+    let known: HashMap<String, &Settled> = settled(pipeline, cluster).collect();
+    let lacks = |target: TargetInfo| {
+        let subject = target.log_subject().to_string();
+        let known = known.get(&subject);
+        let is_running = known.is_some_and(|known| known.current.as_ref().is_some_and(|current| !current.is_empty()));
+        let is_named = target.source.is_some() || known.is_some_and(|known| !known.repository.is_empty());
+        (!is_named && (is_running || !can_name_repository(&target))).then_some(subject)
+    };
+    targets_of(pipeline, cluster).into_iter().filter_map(lacks).collect()
+}
+
+/// Whether the object is of a kind that names its repository.
+fn can_name_repository(target: &TargetInfo) -> bool {
+    target.app.object_kind().is_ok_and(|kind| (kind.group(), kind.kind()) == ("argoproj.io", "Application"))
 }
 
 fn without_commit<'a>(settled: impl IntoIterator<Item = (String, &'a Settled)>) -> impl Iterator<Item = String> {
@@ -316,5 +324,37 @@ mod tests {
         let taken = &cursors(&pipeline).unwrap()["n"];
         let beyond: Vec<_> = (45..=50).filter(|serial| taken.is_beyond(*serial)).collect();
         assert_eq!(beyond, [45, 46, 48, 49], "what a clock may still come to is kept");
+    }
+
+    #[test]
+    fn an_application_lacks_a_repository_only_if_it_has_not_named_that_of_what_runs() {
+        let of = |kind: (&str, &str), settled: serde_json::Value| {
+            let app = serde_json::json!({"apiVersion": kind.0, "kind": kind.1, "name": "web"});
+            let mut object = app.clone();
+            object["namespace"] = "x".into();
+            let target =
+                serde_json::json!({"clusterAppRef": object, "status": "Current", "ready": true, "settled": settled});
+            let pipeline: Pipeline = serde_json::from_value(serde_json::json!({
+                "apiVersion": "relaybook.dev/v1alpha1", "kind": "Pipeline",
+                "metadata": {"name": "web", "namespace": "team-a", "uid": "u"},
+                "spec": {"appRef": app, "environments": [{"name": "dev", "targets": [{"namespace": "x"}]}]},
+                "status": {"environments": [{"name": "dev", "targets": [target]}]},
+            }))
+            .unwrap();
+            sourceless(&pipeline, "c").len() == 1
+        };
+        let (argo, flux) = (("argoproj.io/v1alpha1", "Application"), ("kustomize.toolkit.fluxcd.io/v1", "Kustomization"));
+        for (status, current, repository, lacks) in [
+            ("Current", "1", "https://github.com/acme/web", false),
+            ("InProgress", "1", "https://github.com/acme/web", false),
+            ("Current", "1", "", true),
+            ("InProgress", "1", "", true),
+            ("InProgress", "", "", false),
+            ("NotFound", "", "", false),
+        ] {
+            let settled = serde_json::json!({"status": status, "since": 1, "current": current, "repository": repository});
+            assert_eq!(of(argo, settled.clone()), lacks, "{status} {current} {repository}");
+            assert_eq!(of(flux, settled), repository.is_empty(), "another kind: {status} {current}");
+        }
     }
 }

@@ -86,7 +86,7 @@ impl Decided {
 
     /// Supersedes a delivery, because a later one about the same subject was delivered.
     pub(crate) fn outdated(record: Record, now: Now) -> Self {
-        let error = "a later delivery about the same subject was delivered, and the receiver shows the newest one";
+        let error = "a later delivery about the same subject was sent or waits, and the receiver shows the newest one";
         let (outcome, reason) = (Outcome::Superseded, Reason::NewerDelivered);
         let decision = decide::unsendable(&record.status, outcome, reason, error, now.wall);
         Self::new(record, decision, now)

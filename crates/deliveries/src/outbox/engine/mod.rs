@@ -12,6 +12,7 @@
 mod admit;
 pub(super) mod effect;
 pub(super) mod gauges;
+mod judge;
 mod offers;
 mod ours;
 mod side_work;

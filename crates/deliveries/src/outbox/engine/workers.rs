@@ -10,7 +10,7 @@ use super::Engine;
 use super::effect::{Effect, Facts, Now, Task};
 use super::gauges::is_blocked;
 use super::state::fair_queue::{AttemptOutcome, Turn};
-use super::state::head::{About, Decision, decide};
+use super::state::head::Decision;
 use super::state::lanes::Slot;
 use super::state::rate::Permit;
 use super::writes::{Answered, Kind, Limit, Next, Write};
@@ -24,7 +24,7 @@ use crate::outbox::store::journal;
 use relaybook_api::delivery::Reason;
 use relaybook_api::{DeliveryStatus, ObjectName, Outcome};
 use relaybook_egress::RequestError;
-use relaybook_settings::config::{EffectiveNotification, Rate, Retry};
+use relaybook_settings::config::{Rate, Retry};
 
 /// Pause after a check for a deleted object that found the object, or that failed. The watches catch up in this time.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
@@ -67,18 +67,6 @@ impl Engine {
     fn forget(&mut self, key: &LaneKey, facts: &Facts<'_>) {
         self.lanes.forget(key);
         facts.delivery_index.trouble(key, None);
-    }
-
-    /// Decides about a delivery that is, or would be, the head of a lane.
-    pub(super) fn decision(&self, key: &LaneKey, head: &Record, facts: &Facts<'_>, now: Now) -> Decision {
-        let is_behind = self.lanes.is_behind(key, head);
-        let sendable = if is_behind { SendDecision::NotYet } else { facts.pipelines.find(&head.spec) };
-        let uncounted = if matches!(sendable, SendDecision::Send(..)) { uncounted(head, facts) } else { None };
-        let doubts = |notification| self.doubts_message(head, notification, facts, now);
-        let is_message_doubtful = matches!(&sendable, SendDecision::Send(notification, _) if doubts(notification));
-        let is_outdated = matches!(&sendable, SendDecision::Send(notification, _) if is_outdated(head, notification, facts));
-        let is_unproven = self.is_unproven(head);
-        decide(head, About { is_unproven, is_message_doubtful, is_outdated, uncounted, sendable })
     }
 
     /// Starts what has to be done with the head of a lane, which is due.
@@ -395,18 +383,4 @@ impl Engine {
             self.effects.push(Effect::Note(Box::new(record.clone())));
         }
     }
-}
-
-/// Whether the receiver shows the newest object as the current state, and a later delivery about the same subject was delivered. That can be so for
-/// a redelivery, and with another ordering than that by subject. A comment has its time, and no receiver shows only the newest one.
-fn is_outdated(head: &Record, notification: &EffectiveNotification, facts: &Facts<'_>) -> bool {
-    let thread = notification.sending.as_ref().ok().and_then(|sending| sending.thread.as_ref());
-    thread.is_some_and(|thread| thread.find.is_some() && thread.parent.is_none()) && !facts.delivery_index.is_newest(head)
-}
-
-/// Returns how many deliveries the head replaces, if that number is not written yet.
-fn uncounted(head: &Record, facts: &Facts<'_>) -> Option<i64> {
-    let counts = head.status.attempts == 0 && !head.again;
-    let replaced = if counts { facts.delivery_index.replaced(head, None) } else { 0 };
-    Some(replaced).filter(|replaced| *replaced > head.status.superseded)
 }

@@ -162,7 +162,7 @@ pub fn completed(said: &State, like: &State) -> State {
 }
 
 /// Compares two states. The log may contain a shortened message. Recorded values must be the same, because they can decide who gets the
-/// message. If the log has left out some, the dispatcher records the delivery again.
+/// message. If the log has left out some, or the repository of the state before, the dispatcher records the delivery again.
 fn is_same_state(logged: &State, said: &State) -> bool {
     let is_cut = logged.message.strip_suffix('…').is_some_and(|begin| said.message.starts_with(begin));
     let same_words = State { message: String::new(), ..logged.clone() } == State { message: String::new(), ..said.clone() };

@@ -229,12 +229,13 @@ impl DeliveryIndex {
     /// A redelivery is a message of its own: it is outside of the order, so its text could replace a newer one.
     #[must_use]
     pub fn before(&self, record: &Record, now: Time) -> Before {
-        if record.again {
-            return Before::default();
-        }
         let book = self.book.lock();
         // Another client may have written the values of a doubtful one.
         let is_known = |id: &ObjectName| book.entries.get(id).is_some_and(|entry| !entry.is_doubtful);
+        // Nor can a delivery that a user has deleted, and that is recorded again, change a newer text.
+        if record.again || !book.kept.is_newest(record, is_known) {
+            return Before::default();
+        }
         let message = book.kept.message(record).filter(|(id, _)| is_known(id)).map(|(_, thread)| Arc::clone(thread));
         let is_open = message.as_ref().is_some_and(|thread| is_open(thread, now));
         Before { message, is_open, serial: book.kept.delivered_before(record) }
@@ -249,10 +250,11 @@ impl DeliveryIndex {
         holder.is_some_and(|(id, _)| book.entries.get(id).is_some_and(|entry| entry.is_doubtful))
     }
 
-    /// Returns whether no later delivery about the same was delivered.
+    /// Returns whether no later delivery about the same was delivered, or is redelivered.
     #[must_use]
     pub fn is_newest(&self, record: &Record) -> bool {
-        self.book.lock().kept.is_newest(record)
+        let book = self.book.lock();
+        book.kept.is_newest(record, |id| book.entries.get(id).is_some_and(|entry| !entry.is_doubtful))
     }
 
     /// Returns how many settled deliveries are kept.

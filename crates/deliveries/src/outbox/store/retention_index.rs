@@ -50,6 +50,8 @@ struct Rows {
     due: Time,
     /// Number of pending deliveries of this lane.
     pending: usize,
+    /// What the redeliveries among them are about.
+    reopened: BTreeMap<Place, u64>,
     /// By what they are about: the deliveries whose message the next delivery continues.
     open: BTreeMap<u64, Place>,
 }
@@ -146,9 +148,11 @@ impl RetentionIndex {
             rows.pending += 1;
             if record.again {
                 rows.end_message(about(record), place);
+                rows.reopened.insert(place, about(record));
             }
             return;
         };
+        rows.reopened.remove(&place);
         let ends_earlier = outcome == Outcome::Delivered || status.thread.is_some();
         let message = status.thread.as_ref().filter(|thread| outcome == Outcome::Delivered && !thread.closed);
         if ends_earlier {
@@ -198,6 +202,7 @@ impl RetentionIndex {
         let (due, mut gone) = (rows.due, None);
         if outcome.is_none() {
             rows.pending = rows.pending.saturating_sub(1);
+            rows.reopened.remove(&place);
         } else {
             gone = rows.settled.remove(&place);
             rows.open.retain(|_, of| *of != place);
@@ -672,7 +677,7 @@ mod tests {
                 let kept = kept(&all);
                 let found = kept.message(&record(5)).map(|(_, thread)| thread.values["id"].as_str());
                 assert_eq!(found, expected, "{what}");
-                assert_eq!(kept.is_newest(&record(5)), all.iter().all(|known| known.spec.serial < 5), "{what}");
+                assert_eq!(kept.is_newest(&record(5), |_| true), all.iter().all(|known| known.spec.serial < 5), "{what}");
                 let sent = all.iter().filter(|known| {
                     known.spec.serial < 5 && (known.status.thread.is_some() || known.status.outcome == Some(sent))
                 });
@@ -682,6 +687,12 @@ mod tests {
         }
         let waits = kept(&[with(1, sent, 901), reopened(2)]);
         assert_eq!(waits.message(&record(5)), None, "the one that has ended the message is sent again");
+        assert!(!waits.is_newest(&record(1), |_| true), "a later one is sent again");
+        assert!(waits.is_newest(&record(2), |_| true) && waits.is_newest(&record(5), |_| true));
+        let forged = kept(&[with(1, sent, 901), with(9, sent, 909)]);
+        let is_known = |id: &ObjectName| *id != record(9).id;
+        assert!(forged.is_newest(&record(5), is_known), "another client may have created the later one");
+        assert_eq!(forged.delivered_before(&record(10)), Some(9), "the identity is the same in each term");
         let mut deleted = kept(&[with(1, sent, 901), with(2, sent, 902)]);
         let lane = deleted.lane(record(2).home());
         deleted.take(&lane, Place::from(&*record(2).spec), Some(sent));

@@ -317,6 +317,12 @@ mod tests {
                 Err("clientAuthentication is only for"),
             ),
             (
+                "an account of another namespace",
+                json!({}),
+                with(json!({"serviceAccount": {"name": "../../team-b/serviceaccounts/a", "audience": "api://x"}})),
+                Err("serviceAccount.name: is not the name"),
+            ),
+            (
                 "an assertion as a parameter",
                 json!({}),
                 with(json!({"serviceAccount": account, "parameters": {"client_assertion": "x"}})),

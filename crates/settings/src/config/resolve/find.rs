@@ -23,7 +23,7 @@ pub struct Find {
     field: String,
     /// Which item of the answer is the message.
     pub item: answer::Find,
-    /// Whether a list that is too long counts as one without the message.
+    /// Whether the message is created once more if the list is too long, or if the message is lost.
     pub is_optional: bool,
 }
 
@@ -100,7 +100,7 @@ impl Parent {
         let in_field = |name: &str| format!("{field}, parent.{name}");
         let path = PathTemplate::compile(&parent.path, &parameters.clone().with_remembered(BTreeSet::new()));
         let create = PathTemplate::compile(&parent.create, &parameters.clone().with_remembered(numbers()));
-        let item = answer::Find::compile_parent(parent.single, &parent.pick);
+        let item = answer::Find::compile_parent(parent.single, &parent.none, &parent.pick);
         let mut number = Remember::default();
         number.add(NUMBER, &parent.number).map_err(|error| Problem::invalid(in_field("number"), error.to_string()))?;
         Ok(Self {

@@ -152,6 +152,10 @@ pub(crate) fn try_samples(sending: &Sending, wanted: &[TransitionType]) -> Resul
         {
             let sample = thread.remember.names().map(|name| (name.to_owned(), "1".to_owned())).collect();
             sending.render_later(&data, &sample).map_err(tried)?;
+            let number = [("number".to_owned(), "1".to_owned())].into();
+            sending.render_parent(&data).map_err(tried)?;
+            sending.render_find(&data, &number).map_err(tried)?;
+            sending.render_create(&data, &number).map_err(tried)?;
         }
     }
     Ok(())

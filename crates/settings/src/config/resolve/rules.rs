@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::defaults::duration;
 use crate::config::problem::Problem;
 use relaybook_api::notification::{DeliveryPolicy, Endpoint, OAuth2Auth, Signing, SigningScheme};
+use relaybook_api::values::names::is_subdomain;
 use relaybook_api::{NotificationSpec, duration_text};
 
 /// Headers that Relaybook or the connection sets.
@@ -100,6 +101,12 @@ fn oauth2(client: &OAuth2Auth) -> Result<(), Problem> {
             return of_client("clientAuthentication is only for secretRef");
         }
         _ => {}
+    }
+    if client.service_account.as_ref().is_some_and(|account| !is_subdomain(&account.name)) {
+        return Err(Problem::invalid(
+            "spec.endpoint.auth.oauth2.serviceAccount.name",
+            "is not the name of a ServiceAccount",
+        ));
     }
     let Some(parameters) = &client.parameters else { return Ok(()) };
     if let Some(name) = parameters.keys().find(|name| FORM.contains(&name.as_str())) {

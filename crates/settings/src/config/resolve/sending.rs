@@ -8,7 +8,7 @@ use super::defaults::{CONNECT_TIMEOUT, TIMEOUT, URL, duration};
 use super::given::{Given, Places};
 use super::marking::{Marking, Reads, marking};
 use super::rendered::try_samples;
-use super::template::{Chosen, choose};
+use super::template::{Chosen, choose, parameter_field};
 use super::thread::{Thread, remembered, thread};
 use super::trust::is_secret;
 use crate::answer::Success;
@@ -179,6 +179,8 @@ fn compile(
             return Err(Problem::several(problems.into_iter().flatten()));
         }
     };
+    let listed = parameters.with_fields(body.listed());
+    let parameters = listed.map_err(|(name, error)| Problem::template(parameter_field(&name), &error))?;
     let (in_url, needs_source) = match &destination {
         Destination::Url(url) => (url.needs_commit(&parameters), url.needs_source(&parameters)),
         Destination::Secret(_) => (false, None),

@@ -18,8 +18,6 @@ use relaybook_api::values::refs::ConfigMapKey;
 use relaybook_api::{Notification, NotificationSpec, TransitionType};
 
 const CONTENT_TYPE: &str = "application/json";
-/// The parameter of built-in templates that consists of fields.
-const FIELDS: &str = "fields";
 
 /// A template and its endpoint settings. The user's own settings override them.
 pub(crate) struct Chosen {
@@ -161,6 +159,11 @@ fn unfit<'v>(declared: &Declared, value: &'v String) -> Option<&'v String> {
     (!is_free).then_some(value)
 }
 
+/// Returns the path of a parameter, for messages.
+pub(crate) fn parameter_field(name: &str) -> String {
+    format!("spec.template.parameters.{name}")
+}
+
 fn unknown_parameter(builtin: Builtin, unknown: &str, declared: &[Declared]) -> Problem {
     let names: Vec<_> = declared.iter().map(|p| p.name.as_str()).collect();
     let meant = nearest(unknown, names.iter().copied()).map_or_else(String::new, |name| format!(" (did you mean {name}?)"));
@@ -199,13 +202,9 @@ impl Chosen {
             let empty = missing.contains(name).then_some("");
             (name.as_str(), value.as_deref().or(empty))
         });
-        let field = |name: &str| format!("spec.template.parameters.{name}");
-        let parameters = Parameters::compile(values)
-            .map_err(|errors| Problem::several(errors.iter().map(|(name, error)| Problem::template(field(name), error))))?;
-        if self.metadata.is_none() {
-            return Ok(parameters);
-        }
-        parameters.with_fields(FIELDS).map_err(|error| Problem::template(field(FIELDS), &error))
+        Parameters::compile(values).map_err(|errors| {
+            Problem::several(errors.iter().map(|(name, error)| Problem::template(parameter_field(name), error)))
+        })
     }
 
     /// What an answer means: the rule of the user, or that of the template.

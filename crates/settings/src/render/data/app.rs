@@ -11,6 +11,8 @@ use relaybook_api::pipeline::Recorded;
 
 /// The fields of [`AppData`] with what was recorded.
 pub(crate) const RECORDED: [&str; 3] = ["labels", "annotations", "fields"];
+/// The field of [`AppData`] that says that a value is missing.
+pub(crate) const CUT: &str = "cut";
 
 /// An application object. All fields are empty if the subject is not a target.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -28,12 +30,14 @@ pub struct AppData {
     pub annotations: BTreeMap<String, String>,
     /// Its recorded fields, by path.
     pub fields: BTreeMap<String, String>,
+    /// Whether a value was left out or is not known.
+    pub cut: bool,
 }
 
 impl AppData {
     pub(super) fn new(object: AppObject, recorded: Option<&Recorded>) -> Self {
         let AppObject { api_version, kind, name } = object;
-        let Recorded { labels, annotations, fields, .. } = recorded.cloned().unwrap_or_default();
-        Self { api_version, kind, name, labels, annotations, fields }
+        let Recorded { labels, annotations, fields, cut } = recorded.cloned().unwrap_or_default();
+        Self { api_version, kind, name, labels, annotations, fields, cut }
     }
 }

@@ -23,8 +23,8 @@ pub struct Parameters {
     /// The names of the values of earlier answers. They are no parameters, but are named in the same way. `None`: a template cannot use what a
     /// thread adds to the data.
     remembered: Option<Arc<BTreeSet<String>>>,
-    /// The parameter that consists of fields.
-    fields: Option<&'static str>,
+    /// The parameters that consist of fields.
+    fields: Arc<BTreeSet<String>>,
 }
 
 #[derive(Default)]
@@ -86,15 +86,19 @@ impl Parameters {
         Ok(Self { all, ..Self::default() })
     }
 
-    /// Returns these parameters with one that consists of fields, if it has a value. An error in the value of a field never prevents a message.
-    pub(crate) fn with_fields(self, name: &'static str) -> Result<Self, RenderError> {
-        self.find(name).map_or(Ok(()), |(_, program)| fields::check(program))?;
-        Ok(Self { fields: Some(name), ..self })
+    /// Returns these parameters, of which those with these names consist of fields. So a field that cannot be rendered prevents no message. The
+    /// error is with the name of its parameter.
+    pub(crate) fn with_fields(self, names: BTreeSet<String>) -> Result<Self, (String, RenderError)> {
+        for name in &names {
+            let checked = self.find(name).map_or(Ok(()), |(_, program)| fields::check(program));
+            checked.map_err(|error| (name.clone(), error))?;
+        }
+        Ok(Self { fields: Arc::new(names), ..self })
     }
 
     /// Whether this parameter consists of fields.
     pub(crate) fn has_fields(&self, name: &str) -> bool {
-        self.fields == Some(name)
+        self.fields.contains(name)
     }
 
     /// Returns these parameters with some of them hidden: from templates of the namespace of the pipeline, and from those of its layer

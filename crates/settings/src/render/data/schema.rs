@@ -40,6 +40,7 @@ pub(crate) static ROOT: DataSchema = Object(&[
                     ("labels", Map),
                     ("annotations", Map),
                     ("fields", Map),
+                    ("cut", Leaf),
                 ]),
             ),
             ("source", Object(&[("kind", Leaf), ("name", Leaf), ("repository", Leaf), ("owner", Leaf), ("project", Leaf)])),
@@ -117,10 +118,10 @@ mod tests {
     fn same(shape: &DataSchema, value: &Value, path: &str) {
         match (shape, value) {
             (Object(fields) | Open(fields), Value::Object(map)) => {
-                // What only a thread has is not a part of all data, and pages at forges are one only if they are known.
+                // What only a thread has is not a part of all data. Recorded values and pages at forges are one only if there are some.
                 let is_own = |name: &&str| match *name {
                     "thread" | "remembered" => false,
-                    "git" | "compare" | "previous" => map.contains_key(*name),
+                    "git" | "compare" | "previous" | "labels" | "annotations" | "fields" | "cut" => map.contains_key(*name),
                     _ => true,
                 };
                 let mut names: Vec<_> = fields.iter().map(|(name, _)| *name).filter(is_own).collect();

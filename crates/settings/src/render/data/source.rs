@@ -6,7 +6,7 @@
 use serde::Serialize;
 
 use relaybook_api::pipeline::source::TargetOrigin;
-use relaybook_api::values::git::without_credentials;
+use relaybook_api::values::git::shown;
 
 /// The repository of a target. All fields are empty if it is not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -15,7 +15,7 @@ pub struct SourceData {
     pub kind: String,
     /// Name of that object.
     pub name: String,
-    /// Address of the repository, without credentials.
+    /// Address of the repository, without credentials and without a query.
     pub repository: String,
     /// Path of the repository without its last part: the owner, or the groups.
     pub owner: String,
@@ -27,7 +27,7 @@ impl SourceData {
     /// `recorded`: the address that was recorded with the change. Empty: the object of Fleet can name one.
     pub(super) fn new(origin: Option<&TargetOrigin>, recorded: &str) -> Self {
         let TargetOrigin { kind, name, repository } = origin.cloned().unwrap_or_default();
-        let repository = if recorded.is_empty() { without_credentials(&repository) } else { recorded.to_owned() };
+        let repository = if recorded.is_empty() { shown(&repository) } else { recorded.to_owned() };
         let (owner, project) = place(&repository).unwrap_or_default();
         Self { kind, name, repository, owner, project }
     }

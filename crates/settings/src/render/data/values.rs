@@ -7,11 +7,11 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
-use super::app::RECORDED;
+use super::app::{CUT, RECORDED};
 use super::parameters::Visibility;
 use crate::render::lang::eval::BUDGET;
-use crate::render::lang::fields;
-use crate::render::{Data, Parameters, RenderError};
+use crate::render::lang::fields::{self, Fields};
+use crate::render::{Data, MAX_SOURCE, Parameters, Position, RenderError};
 
 /// The field that contains the parameters.
 const PARAMETERS: &str = "parameters";
@@ -39,8 +39,8 @@ const GIT: &str = "git";
 static NOTHING: Value = Value::String(String::new());
 /// The value of [`GIT`] that a template reads if nothing is known.
 static NO_GIT: LazyLock<Value> = LazyLock::new(|| json!({"sha": "", "url": ""}));
-/// The value of [`TEST`] that a template reads if it is no test.
-static NO_TEST: Value = Value::Bool(false);
+/// The value that a template reads of [`TEST`] if it is no test, and of [`CUT`] if no value is missing.
+static NO: Value = Value::Bool(false);
 
 /// The budget of all templates of one source. There can be thousands of sources.
 const SOURCE_BUDGET: usize = BUDGET / 16;
@@ -57,6 +57,8 @@ pub struct Values {
     thread: Value,
     /// For each parameter, the rendered value and whether it may change.
     rendered: Vec<OnceCell<(Value, bool)>>,
+    /// For each parameter that an `each` lists, its fields and whether they may change.
+    fields: Vec<OnceCell<(Fields, bool)>>,
     /// The whole data, for templates that read all of it, for each visibility of parameters.
     whole: [OnceCell<Value>; 3],
     /// Whether a parameter is being rendered. It cannot read other parameters.
@@ -78,12 +80,15 @@ impl Values {
         }
         // A request with all data has them only if something was recorded.
         if let Some(app) = data.pointer_mut("/target/app").and_then(Value::as_object_mut) {
-            app.retain(|name, value| !RECORDED.contains(&name.as_str()) || *value != *NONE_RECORDED);
+            app.retain(|name, value| match name.as_str() {
+                CUT => *value != NO,
+                name => !RECORDED.contains(&name) || *value != *NONE_RECORDED,
+            });
         }
-        let rendered = vec![OnceCell::new(); parameters.len()];
+        let (rendered, fields) = (vec![OnceCell::new(); parameters.len()], vec![OnceCell::new(); parameters.len()]);
         let (is_rendering_parameter, budget, changeable) = (Cell::new(false), Cell::new(BUDGET), Cell::new(0));
         let (parameters, whole) = (parameters.clone(), [const { OnceCell::new() }; 3]);
-        Ok(Self { data, parameters, id, thread, rendered, whole, is_rendering_parameter, budget, changeable })
+        Ok(Self { data, parameters, id, thread, rendered, fields, whole, is_rendering_parameter, budget, changeable })
     }
 
     /// Returns the same values with those of earlier answers. `is_open`: whether the request continues a message.
@@ -97,17 +102,19 @@ impl Values {
         let (is_rendering_parameter, budget, changeable) = (Cell::new(false), Cell::new(SOURCE_BUDGET), Cell::new(0));
         let (parameters, whole) = (Parameters::default(), [const { OnceCell::new() }; 3]);
         let (id, thread) = (String::new(), of_thread("", false, &BTreeMap::new()));
-        Self { data, parameters, id, thread, rendered: Vec::new(), whole, is_rendering_parameter, budget, changeable }
+        let (rendered, fields) = (Vec::new(), Vec::new());
+        Self { data, parameters, id, thread, rendered, fields, whole, is_rendering_parameter, budget, changeable }
     }
 
     /// Returns the value at a path from the root, for a template with this visibility. Returns `None` for a missing label or annotation,
     /// and for a hidden parameter.
     pub(crate) fn get(&self, path: &[String], visibility: Visibility) -> Result<Option<&Value>, RenderError> {
         let found = match path {
-            [only] if only == TEST => below(Some(&self.data), path).or(Some(&NO_TEST)),
+            [only] if only == TEST => below(Some(&self.data), path).or(Some(&NO)),
             [target, app, of] if [target, app] == APP && RECORDED.contains(&of.as_str()) => {
                 below(Some(&self.data), path).or(Some(&*NONE_RECORDED))
             }
+            [target, app, of] if [target, app] == APP && of == CUT => below(Some(&self.data), path).or(Some(&NO)),
             [first, ..] if first == THREAD => below(Some(&self.thread), path),
             [first, ..] if first == REMEMBERED => below(Some(&self.thread), path).or(Some(&NOTHING)),
             [only] if only == GIT => below(Some(&self.data), path).or_else(|| Some(&*NO_GIT)),
@@ -127,27 +134,28 @@ impl Values {
         Ok(found)
     }
 
-    /// Returns the parameters that templates have read so far, hidden or not, with their rendered values.
+    /// Returns the parameters that templates have read so far, hidden or not, with their rendered values. Each field that an `each` has listed is
+    /// a value of its parameter, too.
     pub fn rendered_parameters(&self) -> impl Iterator<Item = (&str, &str)> {
-        let values = self.rendered.iter().map(|value| value.get().and_then(|(value, _)| value.as_str()));
-        self.parameters.set_or_hidden().zip(values).filter_map(|(name, value)| Some((name, value?)))
+        let texts = self.rendered.iter().map(|cell| cell.get().and_then(|(value, _)| value.as_str()));
+        let fields = self.fields.iter().map(|cell| cell.get().into_iter().flat_map(|(fields, _)| fields));
+        self.parameters.set_or_hidden().zip(texts.zip(fields)).flat_map(|(name, (text, fields))| {
+            text.into_iter().chain(fields.filter_map(|(_, value)| value.as_str())).map(move |value| (name, value))
+        })
     }
 
     fn parameter(&self, name: &str) -> Result<Option<&Value>, RenderError> {
         let Some((index, program)) = self.parameters.find(name) else { return Ok(None) };
         let Some(cell) = self.rendered.get(index) else { return Ok(None) };
         if cell.get().is_none() {
-            let wrong = |e| RenderError::Parameter { name: name.to_owned(), source: Box::new(e) };
-            self.is_rendering_parameter.set(true);
             let before = self.changeable();
             let text = if self.parameters.has_fields(name) {
-                fields::text(program, self)
+                fields::text(self.fields(name, Visibility::All)?)
             } else {
-                program.run(self, Visibility::All, crate::render::MAX_SOURCE).map(|output| output.text)
+                self.rendering(name, || program.run(self, Visibility::All, MAX_SOURCE))?.text
             };
-            self.is_rendering_parameter.set(false);
             // The cell is still empty, because a parameter cannot read other parameters.
-            let _ = cell.set((Value::String(text.map_err(wrong)?), self.changeable() > before));
+            let _ = cell.set((Value::String(text), self.changeable() > before));
         }
         let known = cell.get();
         if known.is_some_and(|(_, changeable)| *changeable) {
@@ -156,16 +164,29 @@ impl Values {
         Ok(known.map(|(value, _)| value))
     }
 
-    /// Returns the fields of a parameter, for a template with this visibility.
-    pub(crate) fn fields(&self, name: &str, visibility: Visibility) -> Result<Vec<(String, Value)>, RenderError> {
+    /// Returns the fields of a parameter, for a template with this visibility. They are rendered once.
+    pub(crate) fn fields(&self, name: &str, visibility: Visibility) -> Result<&[(String, Value)], RenderError> {
         let is_hidden = self.parameters.hidden_from(visibility, name).is_some();
-        let Some((_, program)) = self.parameters.find(name).filter(|_| !is_hidden) else { return Ok(Vec::new()) };
-        // Then the parameter counts as read. An error in a value is none of the fields.
-        let _ = self.parameter(name);
+        let Some((index, program)) = self.parameters.find(name).filter(|_| !is_hidden) else { return Ok(&[]) };
+        let Some(cell) = self.fields.get(index) else { return Ok(&[]) };
+        if cell.get().is_none() {
+            let before = self.changeable();
+            let fields = self.rendering(name, || fields::fields(program, self))?;
+            let _ = cell.set((fields, self.changeable() > before));
+        }
+        let Some((fields, changeable)) = cell.get() else { return Ok(&[]) };
+        if *changeable {
+            self.read_changeable();
+        }
+        Ok(fields)
+    }
+
+    /// Renders a parameter, which cannot read other parameters. The error names it.
+    fn rendering<T>(&self, name: &str, render: impl FnOnce() -> Result<T, RenderError>) -> Result<T, RenderError> {
         self.is_rendering_parameter.set(true);
-        let fields = fields::fields(program, self);
+        let rendered = render();
         self.is_rendering_parameter.set(false);
-        fields.map_err(|e| RenderError::Parameter { name: name.to_owned(), source: Box::new(e) })
+        rendered.map_err(|e| RenderError::Parameter { name: name.to_owned(), source: Box::new(e) })
     }
 
     fn whole(&self, visibility: Visibility) -> Result<&Value, RenderError> {
@@ -195,18 +216,21 @@ impl Values {
         self.changeable.get()
     }
 
-    /// Returns the remaining budget of this request.
-    pub(crate) fn budget(&self) -> &Cell<usize> {
-        &self.budget
+    /// Spends a part of the budget of this request.
+    pub(crate) fn spend(&self, units: usize, at: Position) -> Result<(), RenderError> {
+        self.budget.set(self.budget.get().checked_sub(units).ok_or(RenderError::TooMuchWork { at })?);
+        Ok(())
     }
 }
 
-/// Whether the value at this path contains values that are not recorded. Parameters are not included: each one is checked when it is
-/// rendered.
+/// Whether the value at this path contains values that are not recorded: labels and annotations of the pipeline, and what follows from the
+/// global configuration. Parameters are not included: each one is checked when it is rendered.
 fn may_change(path: &[String]) -> bool {
     match path {
         [] => true,
-        [first] => first == PIPELINE,
+        [first, ..] if first == LINKS => true,
+        [first] => first == PIPELINE || first == GIT,
+        [first, second, ..] if first == GIT => second == "url",
         [first, second, ..] => first == PIPELINE && matches!(second.as_str(), "labels" | "annotations"),
     }
 }
@@ -216,8 +240,8 @@ fn of_thread(id: &str, is_open: bool, values: &BTreeMap<String, String>) -> Valu
     json!({THREAD: {"open": is_open, "id": id}, REMEMBERED: values})
 }
 
-/// Leaves out pages at forges that are not known. So a message with all data, or with all links, is the same as it was before there were such
-/// fields.
+/// Leaves out pages at forges that are not known, and `git` if it has no commit. So a message about a revision without a commit, such as the
+/// version of a chart, is the same as it was before there were such fields.
 fn leave_out_unknown(fields: &mut serde_json::Map<String, Value>) {
     let is_empty = |value: &Value| value.as_str().is_some_and(str::is_empty);
     if fields.get(GIT).and_then(Value::as_object).is_some_and(|git| git.values().all(is_empty)) {
@@ -271,6 +295,7 @@ mod tests {
         let mut named = sample.clone();
         named.target.app.annotations = [("notify.example.com/slack".to_owned(), "#red".to_owned())].into();
         named.target.app.fields = [(".spec.project".to_owned(), "shop".to_owned())].into();
+        named.target.app.cut = true;
         let none = r#"{"apiVersion":"kustomize.toolkit.fluxcd.io/v1","kind":"Kustomization","name":"podinfo"}"#;
         for (source, without, with) in [
             ("{{parameters.channel}}", "#deploys", "#red"),
@@ -284,10 +309,11 @@ mod tests {
             ),
             ("{{#each target.app.fields}}{{@key}}={{this}}{{else}}none{{/each}}", "none", ".spec.project=shop"),
             ("{{#if target.app.annotations}}some{{else}}none{{/if}}", "none", "some"),
+            ("{{#if target.app.cut}}cut{{else}}whole{{/if}} {{target.app.cut}}", "whole false", "cut true"),
             (
                 "{{json target.app}}",
                 none,
-                r##"{"annotations":{"notify.example.com/slack":"#red"},"apiVersion":"kustomize.toolkit.fluxcd.io/v1","fields":{".spec.project":"shop"},"kind":"Kustomization","name":"podinfo"}"##,
+                r##"{"annotations":{"notify.example.com/slack":"#red"},"apiVersion":"kustomize.toolkit.fluxcd.io/v1","cut":true,"fields":{".spec.project":"shop"},"kind":"Kustomization","name":"podinfo"}"##,
             ),
         ] {
             let body = Body::compile("text/plain", source, &parameters).unwrap();
@@ -336,6 +362,27 @@ mod tests {
         assert_eq!(values.rendered_parameters().collect::<Vec<_>>(), [("a", "Failed"), ("b", "lobby")]);
     }
 
+    /// A receiver that repeats one field must not publish it, so each field is a value to mask.
+    #[test]
+    fn each_listed_field_is_a_value_of_its_parameter() {
+        let tokens = "A: s3cr3t  one\nB: {{status}}\nC: {{commit environment}}\nD: ";
+        let all = Parameters::compile([("tokens", Some(tokens)), ("other", Some("a"))]).unwrap();
+        let each = "{{#each parameters.tokens}}{{this}} {{/each}}";
+        let (one, two) = (("tokens", "s3cr3t one"), ("tokens", "Failed"));
+        for (source, expected) in [
+            (each.to_owned(), vec![one, two]),
+            (each.repeat(2), vec![one, two]),
+            (format!("{each}{{{{parameters.tokens}}}}"), vec![("tokens", "A: s3cr3t one\nB: Failed"), one, two]),
+            ("x".to_owned(), Vec::new()),
+        ] {
+            let body = Body::compile("text/plain", &source, &all).unwrap();
+            let parameters = all.clone().with_fields(body.listed()).unwrap();
+            let values = Values::new(&Data::sample(TransitionType::Failed), &parameters).unwrap();
+            body.render(&values).unwrap();
+            assert_eq!(values.rendered_parameters().collect::<Vec<_>>(), expected, "{source}");
+        }
+    }
+
     #[test]
     fn a_page_that_is_not_known_is_empty_and_not_among_all_data() {
         let none = Parameters::default();
@@ -353,6 +400,23 @@ mod tests {
         let known = whole(TransitionType::Deployed);
         assert!(known["git"]["url"].as_str().unwrap().ends_with(known["git"]["sha"].as_str().unwrap()));
         assert!(render("{{links.argo.x}}", TransitionType::Deployed).is_err());
+    }
+
+    #[test]
+    fn what_follows_from_the_global_configuration_may_change() {
+        for (source, may_change) in [
+            ("{{links.argo}}", true),
+            ("{{links.compare}}", true),
+            ("{{json links}}", true),
+            ("{{git.url}}", true),
+            ("{{json git}}", true),
+            ("{{git.sha}}", false),
+            ("{{target.app.cut}}", false),
+        ] {
+            let values = Values::new(&Data::sample(TransitionType::Deployed), &Parameters::default()).unwrap();
+            Body::compile("text/plain", source, &Parameters::default()).unwrap().render(&values).unwrap();
+            assert_eq!(values.changeable() > 0, may_change, "{source}");
+        }
     }
 
     #[test]

@@ -80,8 +80,7 @@ fn markdown(c: char, around: &Around, to: &mut String) {
     let means = match c {
         '\\' | '`' | '*' | '_' | '~' | '|' | '[' | ']' | '<' | '>' | '$' => true,
         '&' => word_follows || around.next == Some('#'),
-        // GitLab executes a line such as `/close`.
-        '#' | '-' | '+' | '=' | '.' | ')' | '/' => around.starts_line,
+        '#' | '-' | '+' | '=' | '.' | ')' => around.starts_line,
         _ => false,
     };
     if means {

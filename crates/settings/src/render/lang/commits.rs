@@ -61,7 +61,9 @@ fn needs(expr: &Expr, parameters: &Parameters) -> bool {
         Expr::Literal(_) | Expr::Entry(..) => false,
         Expr::Path(path) => match path.as_slice() {
             [first, name] if first == "parameters" => {
-                parameters.find(name).is_some_and(|(_, program)| needs_commit(program, parameters))
+                // A field that has no commit is left out.
+                !parameters.has_fields(name)
+                    && parameters.find(name).is_some_and(|(_, program)| needs_commit(program, parameters))
             }
             _ => false,
         },
@@ -118,6 +120,15 @@ fn is_revision(expr: &Expr) -> bool {
 mod tests {
     use super::*;
     use crate::render::{Body, HeaderTemplate, UrlTemplate};
+
+    #[test]
+    fn a_field_needs_no_commit() {
+        let parameters = Parameters::compile([("fields", Some("Commit: {{commit revision}}"))]).unwrap();
+        let source = "{{parameters.fields}}{{#each parameters.fields}}{{this}}{{/each}}";
+        let body = Body::compile("text/plain", source, &parameters).unwrap();
+        assert!(body.needs_commit(&parameters));
+        assert!(!body.needs_commit(&parameters.with_fields(body.listed()).unwrap()));
+    }
 
     #[test]
     fn a_template_needs_a_commit_if_every_branch_uses_one() {

@@ -22,7 +22,7 @@ use relaybook_api::values::commit::find_commit;
 /// The budget of all runs for one request. It is spent within 50 ms, even in a build without optimisation.
 pub(crate) const BUDGET: usize = 4 * 1024 * 1024;
 /// The cost of a step, in addition to its bytes.
-const STEP: usize = 16;
+pub(super) const STEP: usize = 16;
 /// Initial capacity of an output in bytes. Most values of headers and parameters fit, and the output of a body grows from it in a few
 /// steps.
 const ROOM: usize = 256;
@@ -184,7 +184,7 @@ pub(super) fn run(nodes: &[Node], values: &Values, visibility: Visibility, max: 
     let mut run = Run { values, visibility, entries: Vec::new(), output, max };
     run.nodes(nodes).map_err(|error| {
         // These errors depend on everything that ran before, also in other templates of the request.
-        let is_of_all = matches!(error, RenderError::OutputTooLong(_) | RenderError::TooMuchWork { .. });
+        let is_of_all = error.is_of_limit();
         error.changeable_if(is_of_all && values.changeable() > 0)
     })?;
     run.output.changeable = values.changeable() > before;
@@ -201,11 +201,11 @@ struct Run<'a> {
 }
 
 /// A name and a value.
-type Listed<'a> = (Cow<'a, str>, Cow<'a, Value>);
+type Listed<'a> = (&'a str, &'a Value);
 
 struct Entry<'a> {
-    key: Cow<'a, str>,
-    value: Cow<'a, Value>,
+    key: &'a str,
+    value: &'a Value,
     index: usize,
     is_last: bool,
 }
@@ -263,6 +263,8 @@ impl<'a> Run<'a> {
     }
 
     fn each(&mut self, map: &'a Expr, body: &'a [Node], otherwise: &'a [Node], at: Position) -> Result<(), RenderError> {
+        // A loop without an entry is work, too.
+        self.spend(STEP, at)?;
         let before = self.values.changeable();
         let entries = self.listed(map)?;
         let changeable = self.values.changeable() > before;
@@ -284,10 +286,10 @@ impl<'a> Run<'a> {
         let Expr::Path(path) = map else { return Ok(Vec::new()) };
         if let Some(name) = parameter(path) {
             let fields = self.values.fields(name, self.visibility)?;
-            return Ok(fields.into_iter().map(|(key, value)| (Cow::Owned(key), Cow::Owned(value))).collect());
+            return Ok(fields.iter().map(|(key, value)| (key.as_str(), value)).collect());
         }
         let entries = self.values.get(path, self.visibility)?.and_then(Value::as_object);
-        Ok(entries.into_iter().flatten().map(|(key, value)| (key.into(), Cow::Borrowed(value))).collect())
+        Ok(entries.into_iter().flatten().map(|(key, value)| (key.as_str(), value)).collect())
     }
 
     /// Returns a value, or an error if it is missing.
@@ -370,18 +372,16 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn spend(&mut self, units: usize, at: Position) -> Result<(), RenderError> {
-        let budget = self.values.budget();
-        budget.set(budget.get().checked_sub(units).ok_or(RenderError::TooMuchWork { at })?);
-        Ok(())
+    fn spend(&self, units: usize, at: Position) -> Result<(), RenderError> {
+        self.values.spend(units, at)
     }
 }
 
 impl<'a> Entry<'a> {
     fn part(&self, part: EntryPart) -> Cow<'a, Value> {
         match part {
-            EntryPart::Value => self.value.clone(),
-            EntryPart::Key => Cow::Owned(self.key.as_ref().into()),
+            EntryPart::Value => Cow::Borrowed(self.value),
+            EntryPart::Key => Cow::Owned(self.key.into()),
             EntryPart::Index => Cow::Owned(self.index.into()),
             EntryPart::First => Cow::Owned((self.index == 0).into()),
             EntryPart::Last => Cow::Owned(self.is_last.into()),

@@ -2,15 +2,19 @@
 //!
 //! In: the program of a parameter. Out: the names with their values, for `each`. The names are literal, so data can neither add nor rename a
 //! field: a line break in a value is a space. A value is what the rest of its line renders to. A field whose value is empty or cannot be
-//! rendered is left out, so it never prevents a message.
+//! rendered is left out, so it prevents no message. Only the limits of the whole request apply to fields, too.
 
+use std::collections::BTreeSet;
 use std::slice;
 
 use serde_json::Value;
 
-use super::eval::{Node, Program, run};
+use super::eval::{Expr, Node, Program, STEP, run};
 use crate::render::data::parameters::Visibility;
-use crate::render::{MAX_SOURCE, RenderError, Values};
+use crate::render::{MAX_SOURCE, Position, RenderError, Values};
+
+/// The names of fields with their values.
+pub(crate) type Fields = Vec<(String, Value)>;
 
 /// Maximum number of fields of a parameter.
 const MOST: usize = 10;
@@ -85,23 +89,66 @@ pub(crate) fn check(program: &Program) -> Result<(), RenderError> {
     lines(&program.nodes).map(drop)
 }
 
-/// Returns the fields of a parameter with these values. Whether the names are valid does not depend on the values.
-pub(crate) fn fields(program: &Program, values: &Values) -> Result<Vec<(String, Value)>, RenderError> {
-    let all = lines(&program.nodes)?.into_iter().filter_map(|Line { name, value, .. }| {
-        let text = rendered(value.unwrap_or_default(), values).ok().filter(|text| !text.is_empty())?;
-        Some((name.trim().to_owned(), Value::String(text)))
-    });
-    Ok(all.collect())
+/// Returns the names of the parameters that a program lists in any branch.
+pub(crate) fn listed(program: &Program) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    listed_in(&program.nodes, &mut names);
+    names
 }
 
-/// Returns the fields as a text.
-pub(crate) fn text(program: &Program, values: &Values) -> Result<String, RenderError> {
-    let line = |(name, value): (String, Value)| format!("{name}{END_OF_NAME}{}", value.as_str().unwrap_or_default());
-    Ok(fields(program, values)?.into_iter().map(line).collect::<Vec<_>>().join("\n"))
+fn listed_in(nodes: &[Node], names: &mut BTreeSet<String>) {
+    for node in nodes {
+        match node {
+            Node::Text(_) | Node::Value { .. } => {}
+            Node::Choice { arms, otherwise } => {
+                for arm in arms {
+                    listed_in(&arm.body, names);
+                }
+                listed_in(otherwise, names);
+            }
+            Node::Each { map, body, otherwise, .. } => {
+                if let Expr::Path(path) = map {
+                    names.extend(parameter(path).map(str::to_owned));
+                }
+                listed_in(body, names);
+                listed_in(otherwise, names);
+            }
+        }
+    }
+}
+
+/// Returns the fields of a parameter with these values. Whether the names are valid does not depend on the values. All values together have
+/// the size of a parameter.
+pub(crate) fn fields(program: &Program, values: &Values) -> Result<Fields, RenderError> {
+    let literal = program.nodes.iter().map(|node| if let Node::Text(text) = node { text.len() } else { 0 });
+    spend(literal.sum(), values)?;
+    let (mut all, mut room) = (Vec::new(), MAX_SOURCE);
+    for Line { name, value, .. } in lines(&program.nodes)? {
+        spend(STEP, values)?;
+        let text = match rendered(value.unwrap_or_default(), values, room) {
+            Err(error) if error.is_of_limit() => return Err(error),
+            text => text.unwrap_or_default(),
+        };
+        room = room.saturating_sub(text.len());
+        if !text.is_empty() {
+            all.push((name.trim().to_owned(), Value::String(text)));
+        }
+    }
+    Ok(all)
+}
+
+/// Returns fields as a text.
+pub(crate) fn text(fields: &[(String, Value)]) -> String {
+    let line = |(name, value): &(String, Value)| format!("{name}{END_OF_NAME}{}", value.as_str().unwrap_or_default());
+    fields.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn spend(units: usize, values: &Values) -> Result<(), RenderError> {
+    values.spend(units, Position::START).map_err(|error| error.changeable_if(values.changeable() > 0))
 }
 
 /// Renders a value, on one line.
-fn rendered(parts: Vec<Part<'_>>, values: &Values) -> Result<String, RenderError> {
+fn rendered(parts: Vec<Part<'_>>, values: &Values, room: usize) -> Result<String, RenderError> {
     let mut text = String::new();
     for part in parts {
         match part {
@@ -111,7 +158,11 @@ fn rendered(parts: Vec<Part<'_>>, values: &Values) -> Result<String, RenderError
                 text.push_str(&computed.text);
             }
         }
+        if text.len() > room {
+            return Err(RenderError::OutputTooLong(MAX_SOURCE).changeable_if(values.changeable() > 0));
+        }
     }
+    spend(text.len(), values)?;
     Ok(text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
@@ -213,7 +264,28 @@ mod tests {
         }
     }
 
-    /// The text of a parameter of a built-in template has only what is shown.
+    /// An exhausted budget prevents the message. Otherwise, what another template of the request costs would decide which fields are shown.
+    #[test]
+    fn a_limit_of_the_request_leaves_out_no_field() {
+        let long = "{{message}}{{message}}{{message}}{{message}}{{message}}{{message}}{{message}}";
+        let costly = "(replace (replace (replace message \"x\" \"xx\") \"x\" \"xx\") \"x\" \"xx\")";
+        for (fields, size, expected) in [
+            (format!("A: {long}"), 9000, "A=x"),
+            (format!("A: {long}"), 9999, "longer than 65536"),
+            (format!("A: {long}\nB: {{{{message}}}}"), 9000, "longer than 65536"),
+            (format!("A: x{{{{truncate {costly} 1}}}}"), 8000, "A=x"),
+            (
+                (0..9).map(|n| format!("f{n}: {{{{truncate {costly} 1}}}}{{{{truncate {costly} 1}}}}{{{{truncate {costly} 1}}}}{{{{truncate {costly} 1}}}}\n")).collect::<Vec<_>>().concat(),
+                8000,
+                "too much work",
+            ),
+        ] {
+            let found = each(&fields, &"x".repeat(size)).unwrap_or_else(|error| error.to_string());
+            assert!(found.contains(expected), "{size}, {expected}: {}", found.chars().take(200).collect::<String>());
+        }
+    }
+
+    /// A parameter that a template lists has as text only what is shown, also in a copy of a built-in template.
     #[test]
     fn the_text_of_fields_has_the_same_lines() {
         let source = "{{#if parameters.fields}}[{{parameters.fields}}]{{/if}}{{#each parameters.fields}}{{@key}}{{/each}}";
@@ -222,13 +294,14 @@ mod tests {
             ("C: {{commit environment}}", ""),
             ("", ""),
         ] {
-            let parameters = Parameters::compile([("fields", Some(fields))]).unwrap().with_fields("fields").unwrap();
+            let parameters = Parameters::compile([("fields", Some(fields))]).unwrap();
             let data = Data { message: String::new(), ..Data::sample(TransitionType::Failed) };
             let body = Body::compile("text/plain", source, &parameters).unwrap();
+            let parameters = parameters.with_fields(body.listed()).unwrap();
             assert_eq!(body.render(&Values::new(&data, &parameters).unwrap()).unwrap(), expected, "{fields}");
         }
-        let wrong = Parameters::compile([("fields", Some("a"))]).unwrap().with_fields("fields");
-        assert!(matches!(wrong, Err(RenderError::Field { number: 1, .. })));
+        let wrong = Parameters::compile([("fields", Some("a"))]).unwrap().with_fields(["fields".to_owned()].into());
+        assert!(matches!(wrong, Err((name, RenderError::Field { number: 1, .. })) if name == "fields"));
     }
 
     #[test]

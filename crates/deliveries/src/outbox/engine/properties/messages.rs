@@ -29,8 +29,8 @@ struct Message {
 #[derive(Debug, Default)]
 pub(super) struct Messages {
     all: BTreeMap<i64, Message>,
-    /// For each delivery, the delivered one before it. The identity of an object at a receiver depends on it.
-    before: BTreeMap<i64, Option<i64>>,
+    /// For each delivery in its lane, the delivered one before it. The identity of an object at a receiver depends on it.
+    before: BTreeMap<(i64, String), Option<i64>>,
 }
 
 impl Messages {
@@ -42,10 +42,12 @@ impl Messages {
         before: &Before,
     ) -> Result<Option<&'static str>, TestCaseError> {
         let (serial, lane) = (record.spec.serial, lane_of(&record.spec));
-        // A redelivery can be delivered between two attempts of a later delivery, and users can delete what was delivered.
-        let is_calm = server.deleted.is_empty() && server.objects.values().all(|object| object.status.redelivered.is_none());
+        // A redelivery can be delivered between two attempts of a later delivery. Users can delete what was delivered, and other clients can create what
+        // was not.
+        let is_calm = server.deleted.is_empty() && server.forged.is_empty();
+        let is_calm = is_calm && server.objects.values().all(|object| object.status.redelivered.is_none());
         if is_calm && !record.again {
-            let first = *self.before.entry(serial).or_insert(before.serial);
+            let first = *self.before.entry((serial, record.spec.lane.clone())).or_insert(before.serial);
             prop_assert_eq!(first, before.serial, "{} has another identity in its next attempt", serial);
         }
         let Some(message) = before.open() else { return created(server, record, lane).map(|()| None) };

@@ -23,7 +23,8 @@ impl RetentionIndex {
         Some((&row.id, row.message.as_ref()?))
     }
 
-    /// Returns the serial of the newest earlier delivery about the same that was delivered.
+    /// Returns the serial of the newest earlier delivery about the same that was delivered. It may be that of another client, because the result must
+    /// be the same in each term.
     #[must_use]
     pub fn delivered_before(&self, record: &Record) -> Option<i64> {
         let about = about(record);
@@ -31,11 +32,15 @@ impl RetentionIndex {
         earlier.find(|(_, row)| row.about == about && row.ends_earlier).map(|(place, _)| place.serial())
     }
 
-    /// Returns whether no later delivery about the same was delivered.
+    /// Returns whether no later delivery about the same was delivered, or is redelivered. `is_known`: whether Relaybook has created a delivery.
     #[must_use]
-    pub fn is_newest(&self, record: &Record) -> bool {
-        let rows = self.lanes.get(&record.home());
-        rows.is_none_or(|rows| rows.is_newest(about(record), Place::from(&*record.spec)))
+    pub fn is_newest(&self, record: &Record, is_known: impl Fn(&ObjectName) -> bool) -> bool {
+        let Some(rows) = self.lanes.get(&record.home()) else { return true };
+        let (about, place) = (about(record), Place::from(&*record.spec));
+        let later = (Bound::Excluded(place), Bound::Unbounded);
+        let is_delivered =
+            rows.settled.range(later).any(|(_, row)| row.about == about && row.ends_earlier && is_known(&row.id));
+        !is_delivered && !rows.reopened.range(later).any(|(_, other)| *other == about)
     }
 }
 
@@ -51,16 +56,12 @@ impl Rows {
 
     /// Begins a message, unless a later delivery about the same was delivered. Lists report deliveries in any order.
     pub(super) fn begin_message(&mut self, about: u64, place: Place) -> bool {
-        let is_newest = self.is_newest(about, place);
+        let mut later = self.settled.range((Bound::Excluded(place), Bound::Unbounded));
+        let is_newest = !later.any(|(_, row)| row.about == about && row.ends_earlier);
         if is_newest {
             self.open.insert(about, place);
         }
         is_newest
-    }
-
-    fn is_newest(&self, about: u64, place: Place) -> bool {
-        let mut later = self.settled.range((Bound::Excluded(place), Bound::Unbounded));
-        !later.any(|(_, row)| row.about == about && row.ends_earlier)
     }
 }
 
