@@ -431,10 +431,19 @@ mod tests {
         assert!(Lost::compile("404").unwrap_err().to_string().contains("must be a boolean"));
     }
 
-    #[test]
-    fn a_message_is_found_by_what_its_request_says() {
+    fn remember_id() -> Remember {
         let mut remember = Remember::default();
         remember.add("id", "body.id").unwrap();
+        remember
+    }
+
+    fn id(id: &str) -> BTreeMap<String, String> {
+        BTreeMap::from([("id".to_owned(), id.to_owned())])
+    }
+
+    #[test]
+    fn a_message_is_found_by_what_its_request_says() {
+        let remember = remember_id();
         let ours = "body.key == request.key && body.by == null";
         let many = json!(vec![json!({"id": 1, "key": "b", "by": null}); MOST_ITEMS]);
         let with_last = |mut items: Value| {
@@ -444,22 +453,21 @@ mod tests {
         let newest = Some("body.by == null");
         let by_other = json!([{"id": 3, "key": "b", "by": {"id": 7}}, {"id": 2, "key": "a", "by": null}]);
         let after_other = json!([{"id": 3, "key": "b", "by": null}, {"id": 2, "key": "a", "by": null}]);
-        let values = |id: &str| BTreeMap::from([("id".to_owned(), id.to_owned())]);
         for (list, newest, body, expected) in [
-            ("", None, after_other.clone(), Ok(Some(values("2")))),
-            ("", None, json!([{"id": 3, "key": "a", "by": null}, {"id": 2, "key": "a", "by": null}]), Ok(Some(values("2")))),
+            ("", None, after_other.clone(), Ok(Some(id("2")))),
+            ("", None, json!([{"id": 3, "key": "a", "by": null}, {"id": 2, "key": "a", "by": null}]), Ok(Some(id("2")))),
             ("", None, json!([{"id": 1, "key": "a", "by": {"id": 7}}, "a", null, {"key": "a"}]), Ok(None)),
             ("", None, json!([{"key": "a", "by": null}]), Ok(Some(BTreeMap::new()))),
             ("", None, json!([{"id": "ü", "key": "a", "by": null}]), Ok(Some(BTreeMap::new()))),
-            ("", newest, by_other, Ok(Some(values("2")))),
+            ("", newest, by_other, Ok(Some(id("2")))),
             ("", newest, after_other, Ok(None)),
             ("", newest, json!([]), Ok(None)),
             ("", None, json!([]), Ok(None)),
             ("", None, json!({"id": 2, "key": "a", "by": null}), Err(NotAList)),
             ("", None, Value::Null, Err(NotAList)),
-            ("/runs", None, json!({"count": 1, "runs": [{"id": 2, "key": "a", "by": null}]}), Ok(Some(values("2")))),
+            ("/runs", None, json!({"count": 1, "runs": [{"id": 2, "key": "a", "by": null}]}), Ok(Some(id("2")))),
             ("/runs", None, json!({"count": 0}), Err(NotAList)),
-            ("", None, with_last(json!([{"id": 1, "key": "b", "by": null}])), Ok(Some(values("2")))),
+            ("", None, with_last(json!([{"id": 1, "key": "b", "by": null}])), Ok(Some(id("2")))),
             ("", None, with_last(many), Ok(None)),
         ] {
             let find = Find::compile(list, newest, ours).unwrap();
@@ -472,19 +480,22 @@ mod tests {
         let said = json!([{"id": 4, "text": "by i"}, {"id": 3, "text": "by j"}]).to_string();
         let answer = Answer { status: 200, headers: &HeaderMap::new(), body: said.as_bytes() };
         let by = Find::compile("", None, "body.text.endsWith(' ' + id)").unwrap();
-        assert_eq!(by.values(&answer, (b"{}", "i"), &remember), Ok(Some(values("4"))));
+        assert_eq!(by.values(&answer, (b"{}", "i"), &remember), Ok(Some(id("4"))));
+    }
 
-        // The parent of a message.
+    #[test]
+    fn the_parent_of_a_message_is_found_by_the_first_expression_that_is_true() {
+        let remember = remember_id();
         let wanted = ["body.merged == true", "body.state == 'open'"].map(str::to_owned);
         let (open, merged) = (json!({"id": 1, "state": "open"}), json!({"id": 2, "merged": true}));
         let closed = json!({"id": 3, "merged": false, "state": "closed"});
         for (is_single, body, expected) in [
-            (false, json!([open, merged, closed]), Ok(Some(values("2")))),
-            (false, json!([{"id": 4, "merged": true}, merged, open]), Ok(Some(values("2")))),
-            (false, json!([closed, open]), Ok(Some(values("1")))),
+            (false, json!([open, merged, closed]), Ok(Some(id("2")))),
+            (false, json!([{"id": 4, "merged": true}, merged, open]), Ok(Some(id("2")))),
+            (false, json!([closed, open]), Ok(Some(id("1")))),
             (false, json!([closed]), Ok(None)),
             (false, open.clone(), Err(NotAList)),
-            (true, open, Ok(Some(values("1")))),
+            (true, open, Ok(Some(id("1")))),
             (true, closed, Ok(None)),
             (true, json!([merged]), Err(NotAList)),
         ] {
@@ -498,6 +509,10 @@ mod tests {
             let answer = Answer { status, headers: &HeaderMap::new(), body: text.as_bytes() };
             assert_eq!(find.is_none(&answer), expected, "{status} {text}");
         }
+    }
+
+    #[test]
+    fn an_expression_about_an_item_sees_only_the_item_and_the_request() {
         for (ours, words) in [
             ("body.id == remembered.id", "there is no remembered"),
             ("status == 200", "there is no status"),

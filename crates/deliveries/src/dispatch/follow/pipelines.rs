@@ -123,7 +123,7 @@ pub(crate) fn sourceless(pipeline: &Pipeline, cluster: &str) -> HashSet<String> 
     targets_of(pipeline, cluster).into_iter().filter_map(lacks).collect()
 }
 
-/// Whether the object is of a kind that names its repository.
+/// Whether an object of this kind contains the address of its repository.
 fn can_name_repository(target: &TargetInfo) -> bool {
     target.app.object_kind().is_ok_and(|kind| (kind.group(), kind.kind()) == ("argoproj.io", "Application"))
 }

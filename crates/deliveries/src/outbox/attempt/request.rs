@@ -158,6 +158,11 @@ mod tests {
     use relaybook_api::{Notification, ObjectName, Outcome};
     use relaybook_settings::config::{Given, NewPath, resolve};
 
+    fn sending(spec: serde_json::Value) -> Sending {
+        let notification = Notification::new("n", serde_json::from_value(spec).unwrap());
+        resolve(&notification, &Given::nothing()).sending.unwrap()
+    }
+
     /// Builds a request for a revision.
     fn request(url: &str, body: &str, revision: &str) -> Result<Outgoing, RequestError> {
         let mut record = record(7);
@@ -167,8 +172,7 @@ mod tests {
             "template": {"inline": {"body": body}, "parameters": {"sha": "{{commit revision}}"}},
             "triggers": [],
         });
-        let notification = Notification::new("n", serde_json::from_value(spec).unwrap());
-        let sending = resolve(&notification, &Given::nothing()).sending.unwrap();
+        let sending = sending(spec);
         let facts = PipelineFacts::default();
         let web = Web::default();
         let around = Around { facts: &facts, cluster: "in-cluster", page: None, web: &web };
@@ -184,8 +188,7 @@ mod tests {
             "template": {"builtin": "github-deployment", "parameters": {"owner": "acme", "repository": "web"}},
             "triggers": [],
         });
-        let notification = Notification::new("n", serde_json::from_value(spec).unwrap());
-        let sending = resolve(&notification, &Given::nothing()).sending.unwrap();
+        let sending = sending(spec);
         let facts = PipelineFacts::default();
         let web = Web::default();
         let around = Around { facts: &facts, cluster: "in-cluster", page: None, web: &web };
