@@ -27,12 +27,12 @@
 //! | [`relaybook_text`](../relaybook_text/index.html) | pure: texts for people: cut, on one line, without invisible characters | 100 | – |
 //! | [`relaybook_git`](../relaybook_git/index.html) | pure: one commit in a remote Git repository, over a transport that the caller provides | 1,700 | text |
 //! | [`relaybook_api`](../relaybook_api/index.html) | pure: the custom resources, and the values that all crates share | 4,200 | – |
-//! | [`relaybook_forge`](../relaybook_forge/index.html) | pure: pull requests at forges: requests, the meaning of answers, and when a request may be made | 1,700 | api, text |
+//! | [`relaybook_forge`](../relaybook_forge/index.html) | pure: pull requests at forges: requests, the meaning of answers, what they say about a commit, and when a request may be made | 1,900 | api, text |
 //! | [`relaybook_core`](../relaybook_core/index.html) | pure: what happens in pipelines: observations, the change log, the next status, promotions, who holds which bucket | 8,100 | api, text |
 //! | [`relaybook_settings`](../relaybook_settings/index.html) | pure: what users write, compiled: triggers, templates, layers, manifests, and the values that comments mark | 9,300 | api, text |
 //! | [`relaybook_telemetry`](../relaybook_telemetry/index.html) | log lines, metrics and spans | 900 | text |
 //! | [`relaybook_runtime`](../relaybook_runtime/index.html) | what every controller needs: watches, leadership, the loop of a controller, limits, guarded patches, Events | 3,000 | api, core, telemetry, text |
-//! | [`relaybook_egress`](../relaybook_egress/index.html) | requests to receivers, forges and collectors, the Secrets for them, and issued tokens | 4,400 | api, runtime, settings, telemetry, text |
+//! | [`relaybook_egress`](../relaybook_egress/index.html) | requests to receivers, forges and collectors, the Secrets for them, issued tokens, and answers about commits | 4,600 | api, forge, runtime, settings, telemetry, text |
 //! | [`relaybook_clusters`](../relaybook_clusters/index.html) | watches of application objects on all clusters | 3,700 | api, core, runtime, telemetry |
 //! | [`relaybook_pipelines`](../relaybook_pipelines/index.html) | the controllers that write pipelines: their status, and the pipelines of sets | 2,900 | api, clusters, core, egress, runtime, settings, telemetry, text |
 //! | [`relaybook_deliveries`](../relaybook_deliveries/index.html) | from the change log to the receiver: cursors, lanes, attempts, the journal of Deliveries | 11,400 | api, core, egress, runtime, settings, telemetry |

@@ -5,6 +5,7 @@
 
 use relaybook_api::TransitionType;
 use relaybook_api::notification::Builtin;
+use relaybook_settings::render::builtin;
 use serde_json::{Value, json};
 
 use crate::awkward::{COMMIT, MARKUP};
@@ -23,6 +24,26 @@ fn marked(subject: &Subject) -> Value {
         MARKUP.clone_into(&mut data.message);
         data.revision = format!("<@U1>/*b*/[x](e)@here@sha1:{COMMIT}");
     })
+}
+
+/// What a forge says is text of a stranger, too. In the lines of a user, it is escaped as a message of the cluster.
+#[test]
+fn text_of_a_forge_is_escaped_as_that_of_a_cluster() {
+    let has_fields = |of: &Builtin| builtin(*of).metadata.parameters.iter().any(|declared| declared.name == "fields");
+    for of in Builtin::ALL.into_iter().filter(has_fields) {
+        let with = |fields: &str| {
+            Subject::setting(of, &[("fields", fields)]).body(TransitionType::Failed, |data| {
+                MARKUP.clone_into(&mut data.message);
+                MARKUP.clone_into(&mut data.git.info.message);
+                MARKUP.clone_into(&mut data.pull_request.title);
+            })
+        };
+        let expected = with("Change: {{message}}");
+        for fields in ["Change: {{git.message}}", "Change: {{pullRequest.title}}"] {
+            assert_eq!(with(fields), expected, "{}", of.as_str());
+        }
+        assert!(expected.to_string().contains("Change"), "{}", of.as_str());
+    }
 }
 
 /// Returns the texts at these pointers. Each pointer must match.

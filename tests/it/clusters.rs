@@ -20,7 +20,7 @@ use crate::support::wait::within;
 use crate::support::{Oracle, Receiver, Relaybook, World, control_plane};
 
 /// Deadline for what is slow by design: three probes without an answer, or a watch that is restarted.
-const TAKES: Duration = Duration::from_secs(180);
+const TAKES: Duration = Duration::from_mins(3);
 
 /// A namespace on the local cluster, and one of the same name on another.
 struct Stage {

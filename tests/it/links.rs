@@ -1,5 +1,7 @@
 //! Links to commits of Applications of Argo CD: only to forges that are known, and a comparison only within one repository.
 
+mod look_ups;
+
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use relaybook_api::Pipeline;

@@ -120,7 +120,7 @@ async fn metrics_have_stable_names_and_labels() {
     assert_eq!(before, series, "every series exists from the start, and no series depends on the names of objects");
 }
 
-const FAMILIES: [(&str, &str); 36] = [
+const FAMILIES: [(&str, &str); 37] = [
     ("relaybook_api_writes", "counter"),
     ("relaybook_api_writes_paced", "counter"),
     ("relaybook_attempts", "counter"),
@@ -142,6 +142,7 @@ const FAMILIES: [(&str, &str); 36] = [
     ("relaybook_lease_epoch", "gauge"),
     ("relaybook_lease_held", "gauge"),
     ("relaybook_lanes", "gauge"),
+    ("relaybook_look_ups", "counter"),
     ("relaybook_notification_deliveries", "gauge"),
     ("relaybook_objects_cached", "gauge"),
     ("relaybook_observation_lag_seconds", "histogram"),

@@ -13,7 +13,8 @@ use schemars::transform::AddNullable;
 use serde::{Deserialize, Serialize};
 
 use super::notification::{NotificationLayer, Settings};
-use super::promotion::ForgeType;
+use super::promotion::{ForgeType, SecretCa};
+use super::values::refs::SecretRef;
 
 /// The key of the ConfigMap that contains the configuration.
 pub const KEY: &str = "config.yaml";
@@ -29,7 +30,8 @@ pub struct GlobalConfig {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub notifications: Vec<GlobalNotification>,
-    /// Forges at hosts of your own, for links to commits. `github.com`, `gitlab.com`, `bitbucket.org` and `codeberg.org` are known.
+    /// Forges at hosts of your own, for links to commits, and forges at which commits are looked up. For links, `github.com`, `gitlab.com`,
+    /// `bitbucket.org` and `codeberg.org` are known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["host"]))]
     pub forges: Vec<ForgeHost>,
@@ -57,6 +59,28 @@ pub struct ForgeHost {
     /// The kind of forge. `bitbucket-server` has no links.
     #[serde(rename = "type")]
     pub type_: ForgeType,
+    /// How commits and their pull requests are looked up for messages. If absent, the forge gets no requests. Only `gitea`, `github` and `gitlab`.
+    #[serde(default, rename = "lookUp", skip_serializing_if = "Option::is_none")]
+    pub look_up: Option<ForgeLookUp>,
+}
+
+/// How commits and their pull requests are looked up at a forge.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ForgeLookUp {
+    /// A Secret in the namespace of the global configuration. Key `token`: an access token that can read. For GitHub, also the keys of a GitHub
+    /// App.
+    pub secret_ref: SecretRef,
+    /// Globs of the repositories about which the forge is asked, as `OWNER/NAME`. `*` matches no slash, `**` matches all groups of GitLab.
+    #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 256)))]
+    pub repositories: Vec<String>,
+    /// Base of the API. By default, it is derived from the host. `http` needs `--allow-http`, or a cluster-local `.svc` name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 10, max = 1024), regex(pattern = r"^https?://[^\s@?#]+$"))]
+    pub api_url: Option<String>,
+    /// The CA certificates to trust instead of those of the system, in PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_from: Option<SecretCa>,
 }
 
 /// A cluster-wide notification.

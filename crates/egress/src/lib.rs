@@ -6,7 +6,7 @@
 //! Out: an [`Attempt`], and what it means ([`classify()`]); [`Receivers::origin`], which lanes to one receiver share;
 //! [`Secrets::check`] for the Ready condition; [`Secrets::changes`] for components that wait for a Secret. In addition, an
 //! [`Exporter`] sends spans to a [`Collector`], and [`Secrets::is_signed`] says whether a request has a signature with a key of a Secret.
-//! Tokens that a server issues for a request stay in memory here.
+//! Tokens that a server issues for a request stay in memory here, and so does what forges say about commits ([`Sender::look_up`]).
 //!
 //! The output can be shown to everyone. No error text contains a part of a Secret or the message of a library. The answer of the
 //! receiver is masked: it does not show the Secrets that were sent to it. Redirects are never followed. Each address is checked
@@ -19,6 +19,7 @@ mod attempt;
 mod build;
 mod client;
 mod inbound;
+mod look_ups;
 mod otlp;
 #[cfg(feature = "testing")]
 pub mod played;

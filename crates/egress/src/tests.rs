@@ -28,6 +28,7 @@ mod frozen;
 mod hostile;
 mod http2;
 mod logins;
+mod look_ups;
 mod proxy;
 mod success;
 mod threads;

@@ -110,7 +110,7 @@ pub(super) fn refused(answer: &Answer<'_>) -> Error {
 }
 
 /// Distinguishes missing permissions from a limit on the rate. GitHub answers with 403 in both cases.
-fn rejected(repository: &Repository, answer: &Answer<'_>) -> Error {
+pub(super) fn rejected(repository: &Repository, answer: &Answer<'_>) -> Error {
     let (status, mut words) = (answer.status, answer.words());
     let limits = Limits::of(repository.kind(), answer.headers);
     let is_limited = limits.retry.is_some() || limits.is_exhausted() || words.to_lowercase().contains("rate limit");

@@ -40,6 +40,8 @@ const HOUR: u64 = 3_600_000;
 pub enum Priority {
     /// A scheduled look at an open promotion.
     Scheduled,
+    /// A question whose answer a message can do without. It has the requests of all others, but leaves room as a scheduled look does.
+    Aside,
     /// An attempt, or a look that a hook or a person asked for.
     Prompt,
 }
@@ -116,7 +118,7 @@ pub struct Budget {
     refilled: Time,
     /// Until then, no request is made.
     closed: Option<Time>,
-    /// Until then, no scheduled look is made: few requests remain, also for other programs with the same token.
+    /// Until then, only prompt requests are made: few requests remain, also for other programs with the same token.
     spared: Option<Time>,
 }
 
@@ -131,18 +133,21 @@ impl Budget {
     /// Asks whether a request may be made. After [`Quota::Now`], call [`Budget::end`] once.
     pub fn ask(&mut self, priority: Priority, now: Time) -> Quota {
         self.refill(now);
-        let spared = self.spared.filter(|_| priority == Priority::Scheduled);
+        let leaves_room = priority != Priority::Prompt;
+        let spared = self.spared.filter(|_| leaves_room);
         if let Some(until) = self.closed.max(spared).filter(|until| *until > now) {
             return Quota::Wait(until);
         }
-        let at_once = if priority == Priority::Scheduled { LOOKS_AT_ONCE } else { AT_ONCE };
+        let at_once = if leaves_room { LOOKS_AT_ONCE } else { AT_ONCE };
         if self.at_once >= at_once {
             return Quota::Wait(after(now, BUSY));
         }
         let (is_taken, wait) = match priority {
             Priority::Scheduled => (self.looks.take(), self.looks.wait()),
             // The share of looks is taken only if the own one is used up.
-            Priority::Prompt => (self.prompt.take() || self.looks.take(), self.prompt.wait().min(self.looks.wait())),
+            Priority::Prompt | Priority::Aside => {
+                (self.prompt.take() || self.looks.take(), self.prompt.wait().min(self.looks.wait()))
+            }
         };
         if !is_taken {
             return Quota::Wait(after(now, wait));

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use relaybook_api::promotion::ForgeType;
+
 /// A kind of forge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
@@ -77,6 +79,18 @@ impl Kind {
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+impl From<ForgeType> for Kind {
+    fn from(type_: ForgeType) -> Self {
+        match type_ {
+            ForgeType::Gitea => Self::Gitea,
+            ForgeType::Github => Self::Github,
+            ForgeType::Gitlab => Self::Gitlab,
+            ForgeType::BitbucketCloud => Self::BitbucketCloud,
+            ForgeType::BitbucketServer => Self::BitbucketServer,
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! In: a [`Repository`], and an [`Intent`]: find, create, label, read, comment on or close a pull request. Then the [`Answer`] of the forge.
 //! Out: an HTTP [`Request`] ([`request()`]), and the [`Meaning`] of the answer ([`meaning()`]) or an [`Error`]. In addition, the texts of pull
-//! requests ([`text`]), and when a request may be made ([`budget`]).
+//! requests ([`text`]), what a forge says about a commit ([`look_up`]), and when a request may be made ([`budget`]).
 //!
 //! A request contains no credentials: [`Kind::credential`] describes the header that the caller adds. The answer decides nothing about where
 //! the next request goes: of links in answers, only numbers are read. Each forge has a file in `servers`, with a table of tests. Requests and example
@@ -27,6 +27,7 @@ mod intent;
 mod kind;
 pub mod limits;
 mod link;
+pub mod look_up;
 mod pull_request;
 mod repository;
 mod servers;

@@ -98,6 +98,24 @@ label! {
 }
 
 label! {
+    /// The result of one question about a commit, for one attempt to send a message.
+    "result": LookUpResult {
+        /// The forge answered before.
+        Cached => "cached",
+        /// The forge answered.
+        Found => "found",
+        /// The forge does not know it.
+        NotFound => "not_found",
+        /// The forge refused, or its answer cannot be used.
+        Failed => "failed",
+        /// The forge did not answer in time.
+        Late => "late",
+        /// The forge was not asked: its budget is used up, it did not answer before, or its Secret cannot be read.
+        Skipped => "skipped",
+    }
+}
+
+label! {
     /// The state of a remote cluster.
     "state": Cluster {
         /// It answers.

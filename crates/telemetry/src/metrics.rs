@@ -12,8 +12,8 @@ use jiff::Timestamp;
 
 pub use super::by_notification::Share;
 pub use super::labels::{
-    ApiWrite, Cluster, Hook, HookResult, LaneState, Removal, RequestClass, SpanResult, TokenResult, Watch, Worker,
-    WriteResult,
+    ApiWrite, Cluster, Hook, HookResult, LaneState, LookUpResult, Removal, RequestClass, SpanResult, TokenResult, Watch,
+    Worker, WriteResult,
 };
 use super::labels::{BucketLabels, LeaseLabels};
 use families::Families;
@@ -55,6 +55,11 @@ impl Metrics {
     /// Counts a request for a token that a server issues.
     pub fn token_request(&self, result: TokenResult) {
         self.families.token_requests.get_or_create(&result).inc();
+    }
+
+    /// Counts a question about a commit.
+    pub fn look_up(&self, result: LookUpResult) {
+        self.families.look_ups.get_or_create(&result).inc();
     }
 
     /// Records the duration of a request, with or without an answer.

@@ -2,7 +2,8 @@
 //!
 //! In: texts as users write them. Out: kinds, durations, delays after failures, references, addresses of receivers and of Git repositories,
 //! times, and parts of generated names. Of a revision: its commit, its short hashes, and whether it is whole. Also whether a Secret has keys
-//! for hooks, whether configurations differ, the known name closest to a misspelled name, and the shard of an object.
+//! for hooks, whether configurations differ, and what a forge says about a commit. Of names: the known one closest to a misspelled one, and the
+//! shard of an object.
 
 pub mod address;
 pub(super) mod backoff;
@@ -13,6 +14,7 @@ pub(super) mod duration;
 pub mod git;
 pub mod hook_keys;
 pub mod kind;
+pub mod looked_up;
 pub mod names;
 pub mod nearest;
 pub mod permalink;

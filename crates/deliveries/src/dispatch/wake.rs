@@ -56,14 +56,15 @@ pub(super) fn wake_notifications_of(ctx: &Context, namespace: &str) {
     here.chain(ctx.config.accepting(namespace)).for_each(|of| ctx.wake(Key::Notification(of)));
 }
 
-/// Watches the ConfigMaps and Secrets that effective notifications refer to, and no others.
+/// Watches the ConfigMaps and Secrets that effective notifications refer to, the Secrets of forges, and no others.
 pub(super) fn set_wanted(ctx: &Context) {
     let all = || ctx.config.all();
     ctx.config.config_maps.set_wanted(|| all().iter().flat_map(|n| &n.config_maps).map(ConfigMapKey::object).collect());
     ctx.secrets.set_wanted(|| {
         let all = all();
         let sending = all.iter().filter_map(|n| n.sending.as_ref().ok());
-        sending.flat_map(Sending::secrets).filter_map(|needed| needed.secret()).collect()
+        let of_notifications = sending.flat_map(Sending::secrets).filter_map(|needed| needed.secret());
+        of_notifications.chain(ctx.deliveries.pipeline_index.web().secrets()).collect()
     });
 }
 

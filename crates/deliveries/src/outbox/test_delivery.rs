@@ -15,7 +15,7 @@ use super::Deliveries;
 use super::attempt::decide;
 use super::attempt::request::{Around, Built, build};
 use super::driver::parts::Parts;
-use super::driver::tasks::send_apart;
+use super::driver::tasks::{look_up_apart, send_apart};
 use super::record::{Record, name};
 use super::send_gate::index::PipelineFacts;
 use super::store::journal::{JournalError, New, Written};
@@ -179,7 +179,9 @@ async fn request(
     longest: Duration,
 ) -> Result<Attempt, (Outcome, Reason, String)> {
     let web = parts.pipeline_index.web();
-    let around = Around { facts: test.facts, cluster: &parts.cluster_name, page: parts.page_url.as_ref(), web: &web };
+    let looked_up = look_up_apart(parts, test.sending, &web, &record.spec).await;
+    let page = parts.page_url.as_ref();
+    let around = Around { facts: test.facts, cluster: &parts.cluster_name, page, web: &web, looked_up: looked_up.as_ref() };
     let given_up = since_boot() + SECRET;
     loop {
         let until = since_boot() + longest;

@@ -111,6 +111,12 @@ impl Answer {
         Self { status, headers, body, hidden }
     }
 
+    /// Whether a text of the server contains a Secret that was sent, in any known encoding.
+    #[must_use]
+    pub fn repeats_secret(&self, text: &str) -> bool {
+        self.hidden.is_in(text)
+    }
+
     /// Returns the beginning of a text of the server for display, such as a field of the body or the value of a header. It has at most 256
     /// bytes, all of them printable, and the Secrets that were sent are masked.
     ///

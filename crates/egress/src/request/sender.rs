@@ -20,6 +20,7 @@ use crate::attempt::{Attempt, AttemptResult, NotSent};
 use crate::client::proxy::Proxy;
 use crate::client::tls::Tls;
 use crate::client::{ClientError, Clients};
+use crate::look_ups::Commits;
 use crate::secrets::Secrets;
 use crate::secrets::contents::Contents;
 use crate::secrets::redact::Hidden;
@@ -34,7 +35,7 @@ const SECRET_WAIT: Duration = Duration::from_secs(2);
 /// The connect timeout of most requests.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Sends requests. A clone shares all connections and tokens.
+/// Sends requests. A clone shares all connections, tokens, and what is known about commits.
 #[derive(Clone, Debug)]
 pub struct Sender {
     pub(crate) policy: Arc<Policy>,
@@ -42,6 +43,7 @@ pub struct Sender {
     pub(super) clients: Arc<Clients>,
     origins: Origins,
     pub(crate) tokens: Tokens,
+    pub(crate) commits: Commits,
     pub(crate) accounts: Option<Accounts>,
     pub(super) metrics: Metrics,
 }
@@ -100,6 +102,7 @@ impl Sender {
             clients: Arc::new(clients),
             origins: Origins::new(provider)?,
             tokens: Tokens::new(metrics.clone()),
+            commits: Commits::new(metrics.clone()),
             accounts: None,
             metrics,
         })

@@ -14,7 +14,10 @@ use super::exchange::of;
 use super::*;
 use relaybook_api::notification::ClientAuthentication;
 use relaybook_api::notification::credentials::{CLIENT_ID, CLIENT_SECRET, GithubAppRef, OAuth2Ref};
+use relaybook_api::promotion::ForgeType;
+use relaybook_api::values::looked_up::LookUps;
 use relaybook_api::values::repository::Repository;
+use relaybook_settings::render::LookUp;
 
 const PEM: &str = include_str!("../tokens/app.pem");
 
@@ -71,6 +74,11 @@ async fn github(rejected: usize) -> Receiver {
                     {
                         answer("201 Created", &json!({"echo": authorization}))
                     }
+                    () if line.contains("/git/commits/")
+                        && authorization == format!("Bearer ghs_t0k3n_{}", issued.load(Ordering::SeqCst) - 1) =>
+                    {
+                        answer("200 OK", &json!({"author": {"name": "Ada"}, "message": "Fix it"}))
+                    }
                     () => answer("401 Unauthorized", &json!({"message": "Bad credentials"})),
                 };
                 peer.write(&said).await;
@@ -99,6 +107,24 @@ fn with_app() -> Sender {
 
 fn lines(receiver: &Receiver) -> Vec<String> {
     receiver.requests.lock().iter().filter_map(|request| request.lines().next().map(str::to_owned)).collect()
+}
+
+#[tokio::test]
+async fn a_commit_is_looked_up_with_a_token_that_can_only_read() {
+    let (receiver, sender) = (github(0).await, with_app());
+    let of = LookUp {
+        type_: ForgeType::Github,
+        url: "https://127.0.0.1/acme/web".to_owned(),
+        api_url: Some(format!("http://{}/api/v3", receiver.address)),
+        secret: key("").secret(),
+        authorities: None,
+        hash: "a".repeat(40),
+    };
+    let found = sender.look_up(&of, LookUps { commit: true, pull_request: false }, LONG).await;
+    assert_eq!([found.commit.author.as_str(), &found.commit.message], ["Ada", "Fix it"]);
+    let asked = receiver.requests.lock()[1].clone();
+    let scope = r#"{"permissions":{"contents":"read","pull_requests":"read"},"repositories":["web"]}"#;
+    assert!(asked.ends_with(scope), "{asked}");
 }
 
 #[tokio::test]

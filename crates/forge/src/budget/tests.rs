@@ -36,6 +36,24 @@ fn scheduled_checks_leave_requests_for_attempts() {
 }
 
 #[test]
+fn questions_aside_have_all_requests_and_leave_room() {
+    let mut budget = Budget::new(start());
+    for _ in 0..LOOKS_AT_ONCE {
+        assert_eq!(budget.ask(Priority::Aside, start()), Quota::Now);
+    }
+    assert_eq!(budget.ask(Priority::Aside, start()), Quota::Wait(start() + BUSY));
+    assert_eq!(budget.ask(Priority::Prompt, start()), Quota::Now);
+    let mut budget = Budget::new(start());
+    let mut made = 0;
+    while budget.ask(Priority::Aside, start()) == Quota::Now {
+        budget.end(answered(Limits::default()), start());
+        made += 1;
+    }
+    let [looks, prompt] = shares(PER_HOUR);
+    assert_eq!(made, looks.0 + prompt.0);
+}
+
+#[test]
 fn no_hour_has_more_requests_than_the_budget() {
     for per_hour in [60, 1000, 5000] {
         let mut budget = Budget::new(start());
@@ -43,7 +61,7 @@ fn no_hour_has_more_requests_than_the_budget() {
         let mut made = Vec::new();
         for second in 0..10_800 {
             let now = start() + seconds(second);
-            for priority in [Priority::Scheduled, Priority::Prompt] {
+            for priority in [Priority::Scheduled, Priority::Prompt, Priority::Aside] {
                 while budget.ask(priority, now) == Quota::Now {
                     made.push(second);
                     budget.end(answered(Limits::default()), now);
@@ -61,7 +79,7 @@ fn no_hour_has_more_requests_than_the_budget() {
 #[test]
 fn a_request_is_allowed_after_its_wait() {
     let (mut budget, mut now) = (Budget::new(start()), start());
-    for priority in [Priority::Scheduled, Priority::Prompt] {
+    for priority in [Priority::Scheduled, Priority::Prompt, Priority::Aside] {
         for _ in 0..3000 {
             match budget.ask(priority, now) {
                 Quota::Now => budget.end(answered(Limits::default()), now),
@@ -102,7 +120,7 @@ fn limits_that_the_forge_reports_are_respected() {
         (Limits::default(), true, Some(minute), Some(minute)),
         (Limits { remaining: Some(0), ..Limits::default() }, false, Some(minute), Some(minute)),
     ] {
-        for (priority, expected) in [(Priority::Scheduled, looks), (Priority::Prompt, prompt)] {
+        for (priority, expected) in [(Priority::Scheduled, looks), (Priority::Prompt, prompt), (Priority::Aside, looks)] {
             let mut budget = Budget::new(start());
             budget.ask(Priority::Prompt, start());
             budget.end(End::Answered { limits, limited }, start());

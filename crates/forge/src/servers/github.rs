@@ -41,9 +41,14 @@ pub(crate) fn request(repository: &Repository, intent: &Intent<'_>) -> Option<Re
             Request::new(Method::PATCH, at(&["pulls", &number.to_string()]), Some(&json!({"state": "closed"})))
         }
     };
+    versioned(&mut request);
+    Some(request)
+}
+
+/// Names the version of the API.
+pub(crate) fn versioned(request: &mut Request) {
     request.accept("application/vnd.github+json");
     request.headers.push(("x-github-api-version", VERSION.to_owned()));
-    Some(request)
 }
 
 pub(crate) fn meaning(repository: &Repository, intent: &Intent<'_>, answer: &Answer<'_>) -> Result<Meaning, Error> {

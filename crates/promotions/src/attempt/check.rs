@@ -5,14 +5,13 @@
 
 use url::Url;
 
-use super::logins::kind;
 use super::template;
 use relaybook_api::promotion::{GitRepository, PromotedPipeline, PromotionStrategy, PullRequestStrategy};
 use relaybook_api::values::refs::is_service;
 use relaybook_api::{Promotion, PromotionSpec, PromotionStatus};
 use relaybook_core::promotion::names;
 use relaybook_core::promotion::policy::repository;
-use relaybook_forge::{Repository, RepositoryError, text};
+use relaybook_forge::{Kind, Repository, RepositoryError, text};
 use relaybook_git::{Author, Paths};
 
 /// The problem of one field. The field is relative to the strategy, for example `pullRequest.url`.
@@ -83,9 +82,9 @@ fn of_forge(of: &PullRequestStrategy) -> Result<(), (&'static str, String)> {
     let parsed = |url: &str| Url::parse(url).map_err(|error| format!("it is not a URL: {error}"));
     let url = parsed(&of.repository.url).map_err(|message| ("url", message))?;
     let api = of.api_url.as_deref().map(parsed).transpose().map_err(|message| ("apiUrl", message))?;
-    let Err(error) = Repository::new(kind(of.type_), &url, api.as_ref()) else { return Ok(()) };
+    let Err(error) = Repository::new(Kind::from(of.type_), &url, api.as_ref()) else { return Ok(()) };
     // The URL of the API is at fault if that of the repository is a valid one without it.
-    let is_of_api = !matches!(error, RepositoryError::Path(_)) && Repository::new(kind(of.type_), &url, None).is_ok();
+    let is_of_api = !matches!(error, RepositoryError::Path(_)) && Repository::new(Kind::from(of.type_), &url, None).is_ok();
     Err((if is_of_api { "apiUrl" } else { "url" }, error.to_string()))
 }
 

@@ -7,7 +7,7 @@ use url::Url;
 use super::values::always;
 use relaybook_api::ObjectName;
 use relaybook_api::notification::credentials::{Authorities, SecretKey, TlsRef};
-use relaybook_api::promotion::{ForgeType, GitRepository, PullRequestStrategy};
+use relaybook_api::promotion::{GitRepository, PullRequestStrategy};
 use relaybook_core::promotion::progress::Problem;
 use relaybook_egress::AppScope;
 use relaybook_forge::{Kind, Repository};
@@ -36,7 +36,7 @@ pub(super) fn payer(namespace: &str, repository: &GitRepository) -> Payer {
 /// Returns the API of the repository of a pull request.
 pub(super) fn forge_repository(of: &PullRequestStrategy) -> Result<Repository, Problem> {
     let (url, api) = (parsed(&of.repository.url)?, of.api_url.as_deref().map(parsed).transpose()?);
-    Repository::new(kind(of.type_), &url, api.as_ref()).map_err(|error| always("UrlInvalid", &error.to_string()))
+    Repository::new(Kind::from(of.type_), &url, api.as_ref()).map_err(|error| always("UrlInvalid", &error.to_string()))
 }
 
 /// Returns what a token of a GitHub App is for: one repository, with the permissions that a promotion needs. `None`: the forge has no such apps.
@@ -65,17 +65,6 @@ pub(super) fn tls(namespace: &str, repository: &GitRepository) -> TlsRef {
     });
     let client_certificate = tls.client_certificate.as_ref().map(|of| ObjectName::new(namespace, &of.secret_ref.name));
     TlsRef { authorities, client_certificate, skip_verify: false }
-}
-
-/// Returns the kind of a forge.
-pub(super) const fn kind(type_: ForgeType) -> Kind {
-    match type_ {
-        ForgeType::Gitea => Kind::Gitea,
-        ForgeType::Github => Kind::Github,
-        ForgeType::Gitlab => Kind::Gitlab,
-        ForgeType::BitbucketCloud => Kind::BitbucketCloud,
-        ForgeType::BitbucketServer => Kind::BitbucketServer,
-    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use url::Url;
 
 use super::clock::WaitedTooLong;
-use super::logins::{Payer, forge_repository, kind, origin, parsed, payer, scope, secret, tls};
+use super::logins::{Payer, forge_repository, origin, parsed, payer, scope, secret, tls};
 use super::problem::{of_forge, of_git, unanswered};
 use super::repositories::{Memory, Permit};
 use super::{Attempt, Outside, lock};
@@ -23,7 +23,7 @@ use relaybook_core::promotion::progress::Problem;
 use relaybook_egress::{Answer, ForgeRequest, Login, Unanswered};
 use relaybook_forge::budget;
 use relaybook_forge::budget::{End, Priority, Quota};
-use relaybook_forge::{Intent, Meaning, Repository};
+use relaybook_forge::{Intent, Kind, Meaning, Repository};
 use relaybook_git::{Bound, GitError, Id, Paths, Remote, Snapshot, Transport, TransportError};
 
 /// Timeout of one request.
@@ -55,7 +55,7 @@ impl<'a> GitRemote<'a> {
         parsed(&repository.url)?;
         let namespace = attempt.namespace();
         let forge = attempt.pull_request();
-        let user = forge.and_then(|of| kind(of.type_).git_user()).unwrap_or(USER);
+        let user = forge.and_then(|of| Kind::from(of.type_).git_user()).unwrap_or(USER);
         let app = forge.map(forge_repository).transpose()?.and_then(|at| scope(&at, repository));
         let login = secret(&namespace, repository).map(|secret| Login::Git { secret, user, app });
         let url = repository.url.trim_end_matches('/').to_owned();

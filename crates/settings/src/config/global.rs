@@ -125,7 +125,7 @@ impl Global {
                 return Err((format!("notifications[{index}].name"), message));
             }
         }
-        let web = Arc::new(Web::compile(&config.forges, &config.links)?);
+        let web = Arc::new(Web::compile(&config.forges, &config.links, namespace)?);
         Ok(Self { defaults, notifications, web })
     }
 

@@ -30,7 +30,7 @@ pub use resolve::given::{Given, Text};
 pub use resolve::marking::Marking;
 pub use resolve::path::note as url_note;
 pub use resolve::rendered::{Address, Rendered, RenderedLater};
-pub use resolve::sending::{Destination, Sending};
+pub use resolve::sending::{Destination, LOOK_UP, Sending};
 pub use resolve::template::config_maps;
 pub use resolve::thread::{NewPath, Thread};
 pub use resolve::trust::is_secret;

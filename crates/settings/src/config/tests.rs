@@ -312,3 +312,54 @@ fn a_trigger_that_a_built_in_template_cannot_report_is_refused() {
     assert!(with("github-commit-status", &["Deployed", "Drifted", "EnvironmentReady", "PipelineReady"]).is_ok());
     assert!(with("slack", &offline).is_ok());
 }
+
+#[test]
+fn only_the_body_can_use_what_a_forge_is_asked_for() {
+    let text =
+        |body: &str| json!({"inline": {"contentType": "text/plain", "body": body}, "parameters": {"by": "{{git.author}}"}});
+    let plain = json!({"url": "https://example.com/in"});
+    for (body, commit, pull_request) in [
+        ("{{revision}} {{json @root}} {{git.sha}}", false, false),
+        ("{{#if git.author}}by {{git.author}}{{/if}}", true, false),
+        ("{{parameters.by}} {{pullRequest.url}}", true, true),
+    ] {
+        let sending = understood(&plain, &text(body)).unwrap();
+        assert_eq!((sending.look_ups.commit, sending.look_ups.pull_request), (commit, pull_request), "{body}");
+        assert_eq!(sending.longest() > sending.timeout, commit || pull_request);
+    }
+    for (endpoint, field) in [
+        (json!({"url": "https://example.com/in?by={{git.author}}"}), "spec.endpoint.url"),
+        (json!({"url": "https://example.com/in?by={{parameters.by}}"}), "spec.endpoint.url"),
+        (
+            json!({"url": "https://example.com/in", "headers": {"X-By": "{{pullRequest.author}}"}}),
+            "spec.endpoint.headers[X-By]",
+        ),
+        (
+            json!({"url": "https://example.com/in", "thread": {"key": "{{git.message}}", "remember": {"id": "body.id"}}}),
+            "spec.endpoint.thread.key",
+        ),
+        (
+            json!({"url": "https://example.com/in", "thread": {
+                "key": "{{revision}}", "remember": {"id": "body.id"}, "update": {"append": "/{{parameters.by}}"},
+            }}),
+            "spec.endpoint.thread.update.append",
+        ),
+    ] {
+        let problem = understood(&endpoint, &text("{{environment}}")).unwrap_err();
+        assert!(problem.starts_with(field) && problem.contains("only the body can use"), "{problem}");
+    }
+    // If the body asks, all data contain the answer.
+    let key = json!({"url": "https://example.com/in", "thread": {"key": "{{json git}}", "remember": {"id": "body.id"}}});
+    assert!(understood(&key, &text("{{json git}}")).is_ok());
+    let problem = understood(&key, &text("{{git.author}}")).unwrap_err();
+    assert!(problem.starts_with("spec.endpoint.thread.key") && problem.contains("only the body can use"), "{problem}");
+    // It is tried with an answer, and without one.
+    for (body, words) in [
+        ("{{date git.time}}", "tried with a sample of Deployed"),
+        ("{{#if git.message}}{{date git.message}}{{/if}}", "tried with a sample of Deployed and an answer of the forge"),
+    ] {
+        let problem = understood(&plain, &text(body)).unwrap_err();
+        assert!(problem.contains(words), "{body}: {problem}");
+    }
+    assert!(understood(&plain, &text("{{#if git.time}}{{date git.time}}{{/if}}")).is_ok());
+}

@@ -13,9 +13,10 @@ use super::lang::commits::needs_commit;
 use super::lang::compile;
 use super::lang::eval::Program;
 use super::lang::fields;
-use super::lang::test_field::reads_test;
+use super::lang::reads::{look_ups, reads_test};
 use super::shared::{BodyKey, Shared};
 use super::{MAX_BODY, Parameters, Values};
+use relaybook_api::values::looked_up::LookUps;
 
 static SHARED: Shared<Inner> = Shared::new();
 
@@ -77,6 +78,12 @@ impl Body {
     #[must_use]
     pub fn reads_test(&self, parameters: &Parameters) -> bool {
         reads_test(&self.0.program, &parameters.seen_with(self.1))
+    }
+
+    /// What a forge must be asked for before it is rendered.
+    #[must_use]
+    pub fn look_ups(&self, parameters: &Parameters) -> LookUps {
+        look_ups(&self.0.program, &parameters.seen_with(self.1))
     }
 
     /// Renders the body for one transition, with at most [`MAX_BODY`] bytes.

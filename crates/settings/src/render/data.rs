@@ -2,6 +2,7 @@
 
 mod app;
 mod context;
+mod links;
 pub(super) mod parameters;
 pub(super) mod promotion;
 pub(super) mod sample;
@@ -17,9 +18,11 @@ use relaybook_text::cut;
 
 use super::Web;
 pub use app::AppData;
+pub use links::{GitData, LinkData};
 use promotion::PromotionData;
 use relaybook_api::delivery::{Subject, SubjectKind};
 use relaybook_api::pipeline::Recorded;
+use relaybook_api::values::looked_up::{LookedUp, PullRequestInfo};
 use relaybook_api::values::permalink;
 use relaybook_api::values::permalink::PageUrl;
 use relaybook_api::values::refs::ClusterRef;
@@ -97,33 +100,8 @@ pub struct Data {
     pub thread: String,
     /// The commit of the revision. Conditions cannot use it.
     pub git: GitData,
-}
-
-/// The commit of a revision.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct GitData {
-    /// Its hash; empty if the revision contains none or several.
-    pub sha: String,
-    /// Its page at the forge; empty if that is not known.
-    pub url: String,
-}
-
-/// URLs of screens of the audit page, and of pages elsewhere.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct LinkData {
-    /// The pipeline.
-    pub pipeline: String,
-    /// The notification.
-    pub notification: String,
-    /// The search for the revision.
-    pub revision: String,
-    /// The page at the forge that compares the previous revision with the revision.
-    pub compare: String,
-    /// The page at the forge of the commit of the previous revision.
-    pub previous: String,
-    /// The links of the global configuration that can be rendered, by name.
-    #[serde(flatten)]
-    pub named: BTreeMap<String, String>,
+    /// The pull request with which the commit came. Conditions cannot use it.
+    pub pull_request: PullRequestInfo,
 }
 
 /// The severity of a transition.
@@ -280,6 +258,7 @@ impl Data {
             links: LinkData::default(),
             thread: String::new(),
             git: GitData::default(),
+            pull_request: PullRequestInfo::default(),
         }
     }
 
@@ -303,6 +282,14 @@ impl Data {
             },
             ..self
         }
+    }
+
+    /// Adds what a forge says about the commit.
+    #[must_use]
+    pub fn with_looked_up(mut self, found: &LookedUp) -> Self {
+        self.git.info.clone_from(&found.commit);
+        self.pull_request.clone_from(&found.pull_request);
+        self
     }
 
     /// Adds the pages of the commits, and the links of the global configuration. It comes last, because these links can contain the others.

@@ -8,6 +8,7 @@ use super::data::schema::{DataSchema, ROOT};
 use super::helpers::Function;
 use super::{Body, Data, Parameters, RenderError};
 use relaybook_api::TransitionType;
+use relaybook_api::values::looked_up::LookedUp;
 
 const PAGES: [&str; 2] =
     [include_str!("../../../../docs/templates.md"), include_str!("../../../../docs/template-gallery.md")];
@@ -33,7 +34,8 @@ fn rows<const N: usize>(columns: [&str; N]) -> Vec<[String; N]> {
 
 fn render(content_type: &str, source: &str) -> Result<String, RenderError> {
     let parameters = Parameters::default().with_remembered(BTreeSet::default());
-    Body::compile(content_type, source, &parameters)?.render(&Data::sample(TransitionType::Deployed).values())
+    let data = Data::sample(TransitionType::Deployed).with_looked_up(&LookedUp::sample());
+    Body::compile(content_type, source, &parameters)?.render(&data.values())
 }
 
 fn leaves(shape: &DataSchema, path: &str, found: &mut Vec<String>) {

@@ -9,7 +9,9 @@ use super::escape::context::EscapeContext;
 use super::lang::commits::needs_commit;
 use super::lang::compile;
 use super::lang::eval::Program;
+use super::lang::reads::depends_on_forge;
 use super::{MAX_LINE, Parameters, Values};
+use relaybook_api::values::looked_up::LookUps;
 
 /// The compiled template of a header value. It renders one line of visible ASCII characters, spaces and tabs.
 #[derive(Clone)]
@@ -39,6 +41,12 @@ impl HeaderTemplate {
     #[must_use]
     pub fn needs_commit(&self, parameters: &Parameters) -> bool {
         needs_commit(&self.0.program, parameters)
+    }
+
+    /// Whether it depends on what a forge says. `asked`: what the body asks for.
+    #[must_use]
+    pub fn depends_on_forge(&self, parameters: &Parameters, asked: LookUps) -> bool {
+        depends_on_forge(&self.0.program, &parameters.seen_with(self.0.visibility), asked)
     }
 
     /// Renders the value for one transition, with at most [`MAX_LINE`] bytes.

@@ -43,7 +43,7 @@ pub use lang::commits::{COMMIT_REMEDY, names_commit};
 pub use source::{SourceData, SourceTemplate};
 pub use thread::{PathTemplate, TextTemplate};
 pub use url::{UrlTemplate, origin_of};
-pub use web::Web;
+pub use web::{LookUp, Web};
 
 /// Maximum length of a template source in bytes.
 pub const MAX_SOURCE: usize = 64 * 1024;

@@ -215,8 +215,10 @@ proptest! {
         let values = Values::new(&data, &parameters).unwrap();
         let mut expected = serde_json::to_value(&data).unwrap();
         expected["parameters"] = serde_json::json!({"own": text});
-        // What is recorded of an application object is a part of the whole only if there is something.
+        // What is recorded of an application object, and the answers of a forge, are parts of the whole only if there is something.
         expected["target"]["app"].as_object_mut().unwrap().retain(|_, value| *value != serde_json::json!({}) && *value != false);
+        expected["git"].as_object_mut().unwrap().retain(|_, value| *value != "");
+        expected.as_object_mut().unwrap().remove("pullRequest");
         let whole = Body::compile("application/json", "{{json @root}}", &parameters).unwrap().render(&values).unwrap();
         prop_assert_eq!(serde_json::from_str::<Value>(&whole).unwrap(), expected);
         for field in ["id", "pipeline.name", "target.app.kind", "target.name", "message", "reason", "notification.name", "parameters.own"] {

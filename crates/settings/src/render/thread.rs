@@ -11,7 +11,9 @@ use super::escape::context::EscapeContext;
 use super::lang::commits::needs_commit;
 use super::lang::compile;
 use super::lang::eval::Program;
+use super::lang::reads::depends_on_forge;
 use super::{MAX_LINE, Parameters, Values};
+use relaybook_api::values::looked_up::LookUps;
 
 /// The compiled template of a text in which no character has a special meaning.
 #[derive(Clone, Debug)]
@@ -29,6 +31,12 @@ impl TextTemplate {
         needs_commit(&self.0, parameters)
     }
 
+    /// Whether it depends on what a forge says. `asked`: what the body asks for.
+    #[must_use]
+    pub fn depends_on_forge(&self, parameters: &Parameters, asked: LookUps) -> bool {
+        depends_on_forge(&self.0, &parameters.seen_with(self.1), asked)
+    }
+
     /// Renders the text for one transition, with at most [`MAX_LINE`] bytes.
     pub fn render(&self, values: &Values) -> Result<String, RenderError> {
         Ok(self.0.run(values, self.1, MAX_LINE)?.text)
@@ -43,6 +51,12 @@ impl PathTemplate {
     /// Compiles a template.
     pub fn compile(source: &str, parameters: &Parameters) -> Result<Self, RenderError> {
         Ok(Self(Arc::new(compile::compile(source, EscapeContext::PATH, parameters)?), parameters.visibility()))
+    }
+
+    /// Whether it depends on what a forge says. `asked`: what the body asks for.
+    #[must_use]
+    pub fn depends_on_forge(&self, parameters: &Parameters, asked: LookUps) -> bool {
+        depends_on_forge(&self.0, &parameters.seen_with(self.1), asked)
     }
 
     /// Renders the path for one transition, with at most [`MAX_LINE`] bytes. `None`: it is empty.

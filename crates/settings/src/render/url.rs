@@ -10,8 +10,9 @@ use super::escape::context::EscapeContext;
 use super::lang::commits::{needs_commit, needs_source};
 use super::lang::compile;
 use super::lang::eval::{Output, Program};
-use super::lang::test_field::reads_test;
+use super::lang::reads::{depends_on_forge, reads_test};
 use super::{MAX_LINE, Parameters, Values};
+use relaybook_api::values::looked_up::LookUps;
 
 /// The compiled template of a URL. Scheme, host and port are literal, so the origin does not depend on data. A value cannot change the
 /// origin, and cannot add or remove a path segment or a query parameter.
@@ -71,6 +72,12 @@ impl UrlTemplate {
     #[must_use]
     pub fn reads_test(&self, parameters: &Parameters) -> bool {
         reads_test(&self.0.program, &parameters.seen_with(self.0.visibility))
+    }
+
+    /// Whether it depends on what a forge says. `asked`: what the body asks for.
+    #[must_use]
+    pub fn depends_on_forge(&self, parameters: &Parameters, asked: LookUps) -> bool {
+        depends_on_forge(&self.0.program, &parameters.seen_with(self.0.visibility), asked)
     }
 
     /// Renders the URL for one transition, with at most [`MAX_LINE`] bytes.

@@ -1,20 +1,25 @@
 //! Web pages that messages link to: commits at forges, and pages that the global configuration names.
 //!
 //! In: the forges and the templates of links of the global configuration; the data of a transition, and the addresses of the Git repositories
-//! that its revisions came from. Out: the fields `git` and `links` of the data. Every URL is https and at a host that this program or the
-//! global configuration names. A page that is not known is an empty text, and never an error, because a message is more important than a
-//! link.
+//! that its revisions came from. Out: the fields `git` and `links` of the data, and where the commit can be looked up ([`LookUp`]). Every URL is
+//! https and at a host that this program or the global configuration names. A page that is not known is an empty text, and never an error,
+//! because a message is more important than a link.
+
+mod look_up;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use super::data::schema::{DataSchema, ROOT};
 use super::{Data, Parameters, UrlTemplate, Values};
-use relaybook_api::DeliverySpec;
+pub use look_up::LookUp;
+use look_up::LookUpForge;
 use relaybook_api::global::ForgeHost;
 use relaybook_api::promotion::ForgeType;
 use relaybook_api::values::commit::commit;
 use relaybook_api::values::git::GitAddress;
+use relaybook_api::values::looked_up::LookUps;
+use relaybook_api::{DeliverySpec, ObjectName};
 
 /// The forges that everybody knows.
 const KNOWN: [(&str, ForgeType); 4] = [
@@ -35,14 +40,16 @@ pub struct Web {
     /// What users wrote. Two are equal if it is the same.
     forges: Vec<ForgeHost>,
     sources: BTreeMap<String, String>,
+    /// The forges at which commits are looked up, by host.
+    look_ups: BTreeMap<String, LookUpForge>,
 }
 
 /// An invalid field, and the message about it.
 type FieldError = (String, String);
 
 impl Web {
-    /// Compiles the forges and the templates of links.
-    pub fn compile(forges: &[ForgeHost], sources: &BTreeMap<String, String>) -> Result<Self, FieldError> {
+    /// Compiles the forges and the templates of links. `namespace`: that of the Secrets.
+    pub fn compile(forges: &[ForgeHost], sources: &BTreeMap<String, String>, namespace: &str) -> Result<Self, FieldError> {
         for (index, forge) in forges.iter().enumerate() {
             let is_known = KNOWN.iter().any(|(host, type_)| *host == forge.host && *type_ != forge.type_);
             let (field, problem) = match forge.type_ {
@@ -60,18 +67,27 @@ impl Web {
             let template = link(name, source).map_err(|problem| (format!("{LINKS}.{name}"), problem))?;
             links.insert(name.clone(), template);
         }
-        Ok(Self { links, forges: forges.to_vec(), sources: sources.clone() })
+        let look_ups = look_up::compile(forges, namespace)?;
+        Ok(Self { links, forges: forges.to_vec(), sources: sources.clone(), look_ups })
+    }
+
+    /// Returns where the commit of a recorded transition can be looked up. `None`: the global configuration allows no question about it.
+    #[must_use]
+    pub fn look_up(&self, spec: &DeliverySpec) -> Option<LookUp> {
+        let at = GitAddress::parse(address(spec))?;
+        let hash = commit(&spec.to.revision)?;
+        self.look_ups.get(at.host()).and_then(|forge| forge.of(&at, hash))
+    }
+
+    /// The Secrets with which commits are looked up.
+    pub fn secrets(&self) -> impl Iterator<Item = ObjectName> {
+        self.look_ups.values().flat_map(LookUpForge::secrets)
     }
 
     /// Adds to the data of a transition the pages of its commits, and the links of the installation. `spec`: the recorded transition.
     #[must_use]
     pub fn add_to(&self, mut data: Data, spec: &DeliverySpec) -> Data {
-        let origin = spec.subject.target.as_ref().and_then(|target| target.source.as_ref());
-        let address = match &*spec.to.repository {
-            "" => origin.map_or("", |origin| origin.repository.as_str()),
-            recorded => recorded,
-        };
-        let [source, source_before] = [address, spec.from.repository.as_str()].map(GitAddress::parse);
+        let [source, source_before] = [address(spec), spec.from.repository.as_str()].map(GitAddress::parse);
         let [new, old] = [&data.revision, &data.previous_revision].map(|revision| commit(revision).map(str::to_owned));
         if let Some(new) = &new {
             data.git.url = source.as_ref().and_then(|at| self.commit(at, new)).unwrap_or_default();
@@ -143,6 +159,15 @@ impl fmt::Debug for Web {
     }
 }
 
+/// Returns the address of the Git repository of the revision of a transition.
+fn address(spec: &DeliverySpec) -> &str {
+    let origin = spec.subject.target.as_ref().and_then(|target| target.source.as_ref());
+    match &*spec.to.repository {
+        "" => origin.map_or("", |origin| origin.repository.as_str()),
+        recorded => recorded,
+    }
+}
+
 /// Compiles the template of a link.
 fn link(name: &str, source: &str) -> Result<UrlTemplate, String> {
     let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(|c| c.is_ascii_alphanumeric());
@@ -153,6 +178,9 @@ fn link(name: &str, source: &str) -> Result<UrlTemplate, String> {
         return Err("the name has a meaning of its own; choose another name".to_owned());
     }
     let template = UrlTemplate::compile(source, &Parameters::default()).map_err(|error| error.to_string())?;
+    if template.depends_on_forge(&Parameters::default(), LookUps::default()) {
+        return Err("a link cannot use git.author, git.message, git.time and pullRequest".to_owned());
+    }
     if template.scheme() == "https" { Ok(template) } else { Err("must begin with https://".to_owned()) }
 }
 
@@ -166,7 +194,7 @@ mod tests {
 
     fn web(forges: serde_json::Value, links: serde_json::Value) -> Result<Web, FieldError> {
         let forges: Vec<ForgeHost> = serde_json::from_value(forges).unwrap();
-        Web::compile(&forges, &serde_json::from_value(links).unwrap())
+        Web::compile(&forges, &serde_json::from_value(links).unwrap(), "relaybook-system")
     }
 
     /// The pages of a transition from one revision to another: of the new commit, of both, and of the old commit.
@@ -309,6 +337,7 @@ mod tests {
             (json!([]), json!({"a": "https://user:pass@example.com/"}), "links.a", "user info"),
             (json!([]), json!({"a": "https://example.com/{{enviroment}}"}), "links.a", "did you mean"),
             (json!([]), json!({"a": "https://example.com/{{parameters.b}}"}), "links.a", "parameters"),
+            (json!([]), json!({"a": "https://example.com/?by={{git.author}}"}), "links.a", "git.author"),
         ] {
             let (at, message) = web(forges, links).unwrap_err();
             assert!(at == field && message.contains(word), "{at}: {message}");

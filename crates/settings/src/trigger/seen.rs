@@ -36,7 +36,7 @@ impl<F: FnOnce() -> Data> ConditionData<F> {
 }
 
 /// Fields of the data that conditions cannot use: those that are known only when a delivery is sent, and whether it is a test.
-pub(super) const LATER: [&str; 6] = ["superseded", "test", "context", "link", "links", "git"];
+pub(super) const LATER: [&str; 7] = ["superseded", "test", "context", "link", "links", "git", "pullRequest"];
 
 /// A field of the data, except those of [`LATER`].
 fn field(data: &Data, name: &str) -> Result<Value> {

@@ -128,6 +128,7 @@ mod tests {
             ("link != ''", "there is no link"),
             ("links.pipeline != ''", "there is no links"),
             ("git.sha != ''", "there is no git"),
+            ("pullRequest.title != ''", "there is no pullRequest"),
             ("pipeline.label.team == 'x'", "pipeline has no label; did you mean labels?"),
             ("target.cluster.nam == 'x'", "target.cluster has no nam; did you mean name?"),
             ("target.app.label.team == 'x'", "target.app has no label; did you mean labels?"),

@@ -11,8 +11,8 @@ use prometheus_client::registry::{Metric, Registry, Unit};
 
 use crate::by_notification::ByNotification;
 use crate::labels::{
-    ApiWrite, BucketLabels, Cluster, Hook, HookResult, LaneState, LeaseLabels, Removal, RequestClass, SpanResult,
-    TokenResult, Watch, Word, Worker, WriteResult,
+    ApiWrite, BucketLabels, Cluster, Hook, HookResult, LaneState, LeaseLabels, LookUpResult, Removal, RequestClass,
+    SpanResult, TokenResult, Watch, Word, Worker, WriteResult,
 };
 
 /// Upper bounds in seconds for one request. The longest possible timeout is 60 s.
@@ -120,6 +120,8 @@ families! {
         every("forge_requests", "Requests to forges and Git servers, by result", RequestClass::ALL);
     token_requests: Family<TokenResult, Counter> =
         every("token_requests", "Requests for tokens that servers issue, by result", TokenResult::ALL);
+    look_ups: Family<LookUpResult, Counter> =
+        every("look_ups", "Questions about a commit for a message, by result", LookUpResult::ALL);
 }
 
 fn pairs<A: Copy, B: Copy>(

@@ -31,6 +31,7 @@ fn names_and_units_follow_the_conventions() {
     metrics.hook(Hook::Approval, HookResult::Unauthorized);
     metrics.forge_request(RequestClass::TooLarge);
     metrics.token_request(TokenResult::Refused);
+    metrics.look_up(LookUpResult::Late);
     let text = metrics.encode().unwrap();
     for line in [
         concat!("relaybook_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
@@ -73,6 +74,8 @@ fn names_and_units_follow_the_conventions() {
         "relaybook_forge_requests_total{class=\"2xx\"} 0",
         "relaybook_token_requests_total{result=\"refused\"} 1",
         "relaybook_token_requests_total{result=\"issued\"} 0",
+        "relaybook_look_ups_total{result=\"late\"} 1",
+        "relaybook_look_ups_total{result=\"cached\"} 0",
         "relaybook_observation_lag_seconds_bucket{le=\"0.01\"} 1",
     ] {
         assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");

@@ -8,6 +8,7 @@ use url::Url;
 
 use super::{LayeredNotification, PreviewError};
 use relaybook_api::notification::credentials::{AuthRef, SignatureForm};
+use relaybook_api::values::looked_up::LookedUp;
 use relaybook_api::{ObjectName, TransitionType};
 use relaybook_settings::answer::Success;
 use relaybook_settings::config::{Address, Given, Rendered, Sending};
@@ -50,7 +51,7 @@ pub struct Preview {
 }
 
 /// Returns the requests of a notification for a sample context. They are for the `wanted` transitions, or for all that it reports if
-/// `wanted` is empty.
+/// `wanted` is empty. No forge is asked: they have a sample of its answer.
 pub fn previews(
     notification: &LayeredNotification,
     wanted: &[TransitionType],
@@ -64,7 +65,10 @@ pub fn previews(
     let in_order = TransitionType::ALL.into_iter().filter(|type_| chosen.contains(type_));
     in_order
         .map(|type_| {
-            let data = context.transition(type_);
+            let mut data = context.transition(type_);
+            if !sending.look_ups.is_none() {
+                data = data.with_looked_up(&LookedUp::sample());
+            }
             Ok(preview(name, &sending, &sending.render(&data).map_err(wrong)?, &data))
         })
         .collect()
@@ -237,6 +241,18 @@ mod tests {
         let spec = serde_json::json!({"triggers": []});
         let problem = previews(&notification(&spec), &[], &Given::nothing(), &sample()).unwrap_err().to_string();
         assert_eq!(problem, "Notification deploys: spec.endpoint is missing: set it");
+    }
+
+    #[test]
+    fn a_preview_has_a_sample_of_what_a_forge_says_if_the_body_uses_it() {
+        for (body, expected) in [("{{git.author}}, #{{pullRequest.number}}", "Ada Lovelace, #7"), ("{{json git.url}}", "")] {
+            let spec = serde_json::json!({
+                "triggers": [{"type": "Deployed"}], "endpoint": {"url": "https://example.com/in"},
+                "template": {"inline": {"contentType": "text/plain", "body": body}},
+            });
+            let shown = previews(&notification(&spec), &[], &Given::nothing(), &sample()).unwrap().remove(0);
+            assert!(shown.body.starts_with(expected) && shown.body.contains("Ada") != expected.is_empty(), "{}", shown.body);
+        }
     }
 
     #[test]

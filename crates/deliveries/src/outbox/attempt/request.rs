@@ -1,5 +1,5 @@
 //! Builds a request from a recorded transition. Pure. The request is rendered for every attempt, so that it uses the current configuration.
-//! If the configuration is unchanged, so are the bytes.
+//! If the configuration is unchanged, so are the bytes, unless the body contains what a forge says about the commit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use crate::outbox::lane::thread::{Before, Part};
 use crate::outbox::record::{Record, webhook_id};
 use crate::outbox::send_gate::index::PipelineFacts;
 use relaybook_api::delivery::MessageThread;
+use relaybook_api::values::looked_up::LookedUp;
 use relaybook_api::values::permalink::PageUrl;
 use relaybook_egress::{Hidden, LaterRequest, MoreRequests, Outgoing, RenderMore, RequestError, ThreadRequest, compose};
 use relaybook_settings::answer::Remember;
@@ -27,6 +28,8 @@ pub struct Around<'a> {
     pub page: Option<&'a PageUrl>,
     /// The forges and the links of the global configuration.
     pub web: &'a Web,
+    /// What the forge says about the commit. `None`: it was not asked.
+    pub looked_up: Option<&'a LookedUp>,
 }
 
 /// A request, and the message that it is a part of.
@@ -46,13 +49,30 @@ pub fn build(
     before: Option<&Before>,
     until: Duration,
 ) -> Result<Built, RequestError> {
+    match build_with(record, sending, around, before, until) {
+        // What a stranger wrote must not hold a message.
+        Err(_) if around.looked_up.is_some() => {
+            build_with(record, sending, Around { looked_up: None, ..around }, before, until)
+        }
+        built => built,
+    }
+}
+
+fn build_with(
+    record: &Record,
+    sending: &Sending,
+    around: Around<'_>,
+    before: Option<&Before>,
+    until: Duration,
+) -> Result<Built, RequestError> {
     let spec = &record.spec;
     let id = webhook_id(spec);
     let superseded = record.status.superseded;
-    let Around { facts, cluster, page, web } = around;
+    let Around { facts, cluster, page, web, looked_up } = around;
     let data = Data::new(&id, spec, &facts.labels, &facts.annotations, &facts.namespace).with_context(spec, cluster);
     let data = data.with_links(page, &record.id.namespace, &record.id.name).with_web(spec, web);
     let data = Data { superseded, ..data };
+    let data = if let Some(found) = looked_up { data.with_looked_up(found) } else { data };
     let thread = sending.thread.as_ref();
     let key = sending.thread_key(&data);
     let part = thread.zip(before).map(|(thread, before)| {
@@ -175,7 +195,7 @@ mod tests {
         let sending = sending(spec);
         let facts = PipelineFacts::default();
         let web = Web::default();
-        let around = Around { facts: &facts, cluster: "in-cluster", page: None, web: &web };
+        let around = Around { facts: &facts, cluster: "in-cluster", page: None, web: &web, looked_up: None };
         Ok(build(&record, &sending, around, None, Duration::MAX)?.outgoing)
     }
 
@@ -191,7 +211,7 @@ mod tests {
         let sending = sending(spec);
         let facts = PipelineFacts::default();
         let web = Web::default();
-        let around = Around { facts: &facts, cluster: "in-cluster", page: None, web: &web };
+        let around = Around { facts: &facts, cluster: "in-cluster", page: None, web: &web, looked_up: None };
         let built = |before: Option<&Before>| build(&record, &sending, around, before, Duration::MAX).unwrap();
         let task = |outgoing: &Outgoing| {
             let body: serde_json::Value = serde_json::from_slice(&outgoing.body).unwrap();
@@ -237,6 +257,31 @@ mod tests {
     }
 
     #[test]
+    fn a_message_is_sent_with_or_without_what_the_forge_says() {
+        const BODY: &str =
+            r#"{"by": "{{git.author}}", "title": "{{pullRequest.title}}{{#if git.time}}{{date git.time "%Y"}}{{/if}}"}"#;
+        let spec = serde_json::json!({
+            "endpoint": {"url": "https://example.com/in"}, "triggers": [],
+            "template": {"inline": {"body": BODY}},
+        });
+        let notification = Notification::new("n", serde_json::from_value(spec).unwrap());
+        let sending = resolve(&notification, &Given::nothing()).sending.unwrap();
+        let (facts, web, hostile) = (PipelineFacts::default(), Web::default(), "\", \"x\": \"y");
+        let mut found = LookedUp::sample();
+        hostile.clone_into(&mut found.pull_request.title);
+        let title = format!("{hostile}2026");
+        // With this text, the body cannot be rendered.
+        let mut bad = found.clone();
+        "soon".clone_into(&mut bad.commit.time);
+        for (looked_up, expected) in [(None, ["", ""]), (Some(&found), ["Ada Lovelace", &title]), (Some(&bad), ["", ""])] {
+            let around = Around { facts: &facts, cluster: "in-cluster", page: None, web: &web, looked_up };
+            let built = build(&record(7), &sending, around, None, Duration::MAX).unwrap();
+            let body: serde_json::Value = serde_json::from_slice(&built.outgoing.body).unwrap();
+            assert_eq!(body, serde_json::json!({"by": expected[0], "title": expected[1]}));
+        }
+    }
+
+    #[test]
     fn a_request_about_a_commit_is_canceled_without_one() {
         let (of_commit, other) = ("https://example.com/{{commit revision}}", "https://example.com/in");
         let commit = "a".repeat(40);
@@ -265,7 +310,7 @@ mod tests {
             change(&mut sending);
             let facts = PipelineFacts::default();
             let web = Web::default();
-            let around = Around { facts: &facts, cluster: "in-cluster", page: None, web: &web };
+            let around = Around { facts: &facts, cluster: "in-cluster", page: None, web: &web, looked_up: None };
             build(&record(7), &sending, around, None, Duration::MAX).unwrap().outgoing.withhold_answer
         };
         assert!(!withheld(&|_| {}));

@@ -21,10 +21,12 @@ use crate::outbox::send_gate::live_check;
 use crate::outbox::store::journal::JournalError;
 use crate::outbox::trace;
 use relaybook_api::DeliverySpec;
+use relaybook_api::values::looked_up::LookedUp;
 use relaybook_egress::{Attempt, AttemptResult, Outgoing, RequestError};
 use relaybook_runtime::call::CallError;
 use relaybook_runtime::tenure::{Tenure, Unowned};
-use relaybook_settings::config::EffectiveNotification;
+use relaybook_settings::config::{EffectiveNotification, LOOK_UP, Sending};
+use relaybook_settings::render::Web;
 use relaybook_telemetry::chain;
 
 /// Does the work of a task. Each future is as large as its own kind of work: thousands of writes can wait.
@@ -76,7 +78,9 @@ async fn attempt(
 ) -> Result<Attempted, RequestError> {
     let sending = notification.sending.as_ref().map_err(|problem| RequestError::Render(problem.clone()))?;
     let web = parts.pipeline_index.web();
-    let around = Around { facts, cluster: &parts.cluster_name, page: parts.page_url.as_ref(), web: &web };
+    let looked_up = look_up_apart(parts, sending, &web, &record.spec).await;
+    let page = parts.page_url.as_ref();
+    let around = Around { facts, cluster: &parts.cluster_name, page, web: &web, looked_up: looked_up.as_ref() };
     let Built { mut outgoing, part } = build(record, sending, around, Some(before), until)?;
     #[cfg(feature = "broken")]
     broken::write_first(parts, record).await;
@@ -97,9 +101,31 @@ async fn attempt(
 /// this future is dropped, the request is aborted.
 pub(in crate::outbox) async fn send_apart(parts: &Parts, outgoing: Outgoing) -> Attempt {
     let sender = parts.sender.clone();
-    let request = AbortOnDropHandle::new(parts.sending.spawn(async move { sender.send(outgoing).await }));
-    match request.await {
-        Ok(attempt) => attempt,
+    ended(AbortOnDropHandle::new(parts.sending.spawn(async move { sender.send(outgoing).await }))).await
+}
+
+/// Returns what a forge says about the commit, on the same threads. `None`: the body does not use it, or the global configuration allows no
+/// question about it. The attempt has [`LOOK_UP`] more time for it.
+pub(in crate::outbox) async fn look_up_apart(
+    parts: &Parts,
+    sending: &Sending,
+    web: &Web,
+    spec: &DeliverySpec,
+) -> Option<LookedUp> {
+    let wanted = sending.look_ups;
+    if wanted.is_none() {
+        return None;
+    }
+    let of = web.look_up(spec)?;
+    let sender = parts.sender.clone();
+    let asked = parts.sending.spawn(async move { sender.look_up(&of, wanted, LOOK_UP).await });
+    Some(ended(AbortOnDropHandle::new(asked)).await)
+}
+
+/// Returns the result of a task on those threads.
+async fn ended<T>(task: AbortOnDropHandle<T>) -> T {
+    match task.await {
+        Ok(result) => result,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
             // The task was aborted. Its runtime shuts down only after all other parts, so this result is not needed.

@@ -60,7 +60,8 @@ impl Engine {
         }
         let Decision::Send(notification, _) = self.decision(&key, record, facts, now) else { return false };
         let Ok(sending) = &notification.sending else { return false };
-        if !facts.allows(sending.timeout + journal::DEADLINE, now) {
+        // If a forge is asked and is slow, the delivery is recorded while it waits, as for a slow receiver.
+        if !facts.allows(sending.longest() + journal::DEADLINE, now) {
             return false;
         }
         let origin = facts.origin(sending);

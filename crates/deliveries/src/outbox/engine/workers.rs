@@ -24,7 +24,7 @@ use crate::outbox::store::journal;
 use relaybook_api::delivery::Reason;
 use relaybook_api::{DeliveryStatus, ObjectName, Outcome};
 use relaybook_egress::RequestError;
-use relaybook_settings::config::{Rate, Retry};
+use relaybook_settings::config::{Rate, Retry, Sending};
 
 /// Pause after a check for a deleted object that found the object, or that failed. The watches catch up in this time.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
@@ -253,7 +253,7 @@ impl Engine {
             self.check(&key, facts, now);
             return None;
         };
-        let takes = notification.sending.as_ref().map_or(Duration::ZERO, |s| s.timeout);
+        let takes = notification.sending.as_ref().map_or(Duration::ZERO, Sending::longest);
         // If it has no object yet, it must be recorded within the term, too. Otherwise the next leader would repeat the request.
         let write = if is_recorded { Duration::ZERO } else { journal::DEADLINE };
         let Some(until) = facts.lease.until(takes, write, now.boot) else { return Some(turn) };

@@ -11,6 +11,7 @@ use super::thread::NewPath;
 use crate::answer::{self, Remember};
 use crate::config::problem::Problem;
 use crate::render::{self, Finding, Parameters, PathTemplate, Values};
+use relaybook_api::values::looked_up::LookUps;
 
 /// The name of the remembered number of a parent.
 const NUMBER: &str = "number";
@@ -82,6 +83,11 @@ impl Find {
         })
     }
 
+    /// Returns the field of the path, if it depends on what a forge says.
+    pub(super) fn depends_on_forge(&self, parameters: &Parameters, asked: LookUps) -> Option<&str> {
+        self.path.depends_on_forge(parameters, asked).then_some(self.field.as_str())
+    }
+
     /// Renders where to look.
     pub(super) fn render(&self, values: &Values) -> Result<Lookup, Problem> {
         let (path, query) = self.path.render_with_query(values).map_err(|error| Problem::template(&self.field, &error))?;
@@ -95,6 +101,12 @@ fn numbers() -> BTreeSet<String> {
 }
 
 impl Parent {
+    /// Returns the field of a path that depends on what a forge says.
+    pub(super) fn depends_on_forge(&self, parameters: &Parameters, asked: LookUps) -> Option<&str> {
+        let of_create = || self.create.depends_on_forge(parameters, asked).then_some(self.field.as_str());
+        self.find.depends_on_forge(parameters, asked).or_else(of_create)
+    }
+
     /// Compiles what the metadata say. `field`: where they are. `parameters`: those that the paths can use.
     pub(super) fn compile(parent: &render::Parent, field: &str, parameters: &Parameters) -> Result<Self, Problem> {
         let in_field = |name: &str| format!("{field}, parent.{name}");

@@ -18,6 +18,7 @@ use crate::render::{Data, HeaderTemplate, RenderError, Values};
 use relaybook_api::TransitionType;
 use relaybook_api::notification::Method;
 use relaybook_api::notification::credentials::{AuthRef, SecretKey};
+use relaybook_api::values::looked_up::LookedUp;
 use relaybook_api::values::repository::Repository;
 
 /// The rendered request for a transition, without credentials by reference.
@@ -141,22 +142,30 @@ fn credentials(values: &Values) -> Vec<String> {
     parameters.filter(|(name, _)| is_secret(name)).map(|(_, value)| value.to_owned()).collect()
 }
 
-/// Renders everything with a sample of each wanted transition. So the condition `Ready` reports problems before the first send.
+/// Renders everything with a sample of each wanted transition. So the condition `Ready` reports problems before the first send. If a forge is
+/// asked, it is tried with an answer of the forge, and without one.
 pub(crate) fn try_samples(sending: &Sending, wanted: &[TransitionType]) -> Result<(), Problem> {
     for data in wanted.iter().copied().map(Data::sample) {
-        let type_ = data.type_.as_str();
-        let tried = |problem: Problem| problem.tried(&format!("tried with a sample of {type_}"));
-        sending.render(&data).map_err(tried)?;
-        if let Some(thread) = &sending.thread
-            && sending.thread_key(&data).map_err(tried)?.is_some()
-        {
-            let sample = thread.remember.names().map(|name| (name.to_owned(), "1".to_owned())).collect();
-            sending.render_later(&data, &sample).map_err(tried)?;
-            let number = [("number".to_owned(), "1".to_owned())].into();
-            sending.render_parent(&data).map_err(tried)?;
-            sending.render_find(&data, &number).map_err(tried)?;
-            sending.render_create(&data, &number).map_err(tried)?;
+        try_sample(sending, &data, "")?;
+        if !sending.look_ups.is_none() {
+            try_sample(sending, &data.with_looked_up(&LookedUp::sample()), " and an answer of the forge")?;
         }
+    }
+    Ok(())
+}
+
+fn try_sample(sending: &Sending, data: &Data, more: &str) -> Result<(), Problem> {
+    let tried = |problem: Problem| problem.tried(&format!("tried with a sample of {}{more}", data.type_.as_str()));
+    sending.render(data).map_err(tried)?;
+    if let Some(thread) = &sending.thread
+        && sending.thread_key(data).map_err(tried)?.is_some()
+    {
+        let sample = thread.remember.names().map(|name| (name.to_owned(), "1".to_owned())).collect();
+        sending.render_later(data, &sample).map_err(tried)?;
+        let number = [("number".to_owned(), "1".to_owned())].into();
+        sending.render_parent(data).map_err(tried)?;
+        sending.render_find(data, &number).map_err(tried)?;
+        sending.render_create(data, &number).map_err(tried)?;
     }
     Ok(())
 }

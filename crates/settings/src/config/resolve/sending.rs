@@ -18,8 +18,15 @@ use crate::render::{Body, HeaderTemplate, Parameters, UrlTemplate};
 use relaybook_api::notification as spec;
 use relaybook_api::notification::Method;
 use relaybook_api::notification::credentials::{AuthRef, Authorities, Needed, SecretKey, SigningRef, TlsRef};
+use relaybook_api::values::looked_up::LookUps;
 use relaybook_api::values::refs::is_service;
 use relaybook_api::{NotificationSpec, ObjectName, TransitionType};
+
+/// How long an attempt waits for what a forge says about the commit.
+pub const LOOK_UP: Duration = Duration::from_secs(2);
+/// The problem of a template that cannot use what a forge is asked for.
+const ONLY_IN_BODY: &str = "only the body can use git.author, git.message, git.time and pullRequest, also as parts of git or @root, because \
+                            they are empty if the forge does not answer; remove them here";
 
 /// How a delivery becomes a request.
 #[derive(Clone, Debug)]
@@ -52,6 +59,8 @@ pub struct Sending {
     pub parameters: Parameters,
     /// Whether rendering fails for each revision that names no commit.
     pub needs_commit: bool,
+    /// What a forge is asked for, because the body uses it.
+    pub look_ups: LookUps,
     /// The parameters with data of the Git repository of a target, or none if the URL itself contains such data. `None`: the
     /// URL contains no such data.
     pub needs_source: Option<Vec<String>>,
@@ -100,6 +109,12 @@ impl Sending {
     pub fn credentials_from(&self) -> impl Iterator<Item = String> {
         let secrets = self.secrets().into_iter().filter(|needed| !matches!(needed, Needed::Authorities(_)));
         secrets.filter_map(|needed| needed.namespace()).chain(self.literal_credentials.iter().cloned())
+    }
+
+    /// How long an attempt takes at most: the wait for a forge, and the request.
+    #[must_use]
+    pub fn longest(&self) -> Duration {
+        if self.look_ups.is_none() { self.timeout } else { self.timeout + LOOK_UP }
     }
 
     /// The identity of the receiver, which its lanes share: the origin of the URL, or the Secret key that hides it.
@@ -192,7 +207,10 @@ fn compile(
     let auth = endpoint.auth.as_ref().map(|a| auth(a, endpoint, chosen, places, given)).transpose()?.flatten();
     let headers_from = endpoint.headers_from.as_ref();
     let thread = thread(endpoint, chosen, &with_remembered, places)?;
+    let look_ups = body.look_ups(&parameters);
+    only_in_body((&destination, url_field.as_str()), &headers, thread.as_ref(), &parameters, look_ups)?;
     Ok(Sending {
+        look_ups,
         marking: marking(chosen.metadata, reads),
         needs_source,
         needs_commit: in_url
@@ -216,6 +234,27 @@ fn compile(
         literal_credentials: BTreeSet::new(),
         body_field: chosen.field.clone(),
     })
+}
+
+/// Checks that nothing besides the body depends on what a forge says. `asked`: what the body asks for. Where and as what a request is sent must
+/// not depend on the answer of a third party, and an empty text is no valid part of a path.
+fn only_in_body(
+    (destination, url_field): (&Destination, &str),
+    headers: &[HeaderTemplate],
+    thread: Option<&Thread>,
+    parameters: &Parameters,
+    asked: LookUps,
+) -> Result<(), Problem> {
+    let url = match destination {
+        Destination::Url(url) if url.depends_on_forge(parameters, asked) => Some(url_field.to_owned()),
+        Destination::Url(_) | Destination::Secret(_) => None,
+    };
+    let headers = headers.iter().filter(|header| header.depends_on_forge(parameters, asked));
+    let headers = headers.map(|header| header_field(header.name()));
+    let thread = thread.and_then(|thread| thread.depends_on_forge(parameters, asked)).map(str::to_owned);
+    let problems: Vec<_> =
+        url.into_iter().chain(headers).chain(thread).map(|at| Problem::invalid(at, ONLY_IN_BODY)).collect();
+    if problems.is_empty() { Ok(()) } else { Err(Problem::several(problems)) }
 }
 
 fn destination(

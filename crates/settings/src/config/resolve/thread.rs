@@ -18,6 +18,7 @@ use crate::config::problem::Problem;
 use crate::render::{Parameters, PathTemplate, RenderError, TextTemplate, Values};
 use relaybook_api::TransitionType;
 use relaybook_api::notification::{self as spec, Method};
+use relaybook_api::values::looked_up::LookUps;
 
 /// How long a message is continued.
 const MAX_AGE: Duration = Duration::from_hours(24);
@@ -141,6 +142,16 @@ impl Thread {
     /// Whether there is nothing to send about a revision that contains no commit.
     pub(crate) fn needs_commit(&self, parameters: &Parameters) -> bool {
         self.find.is_some() && self.keys.iter().any(|key| key.template.needs_commit(parameters))
+    }
+
+    /// Returns the field of a template that depends on what a forge says. `asked`: what the body asks for.
+    pub(super) fn depends_on_forge(&self, parameters: &Parameters, asked: LookUps) -> Option<&str> {
+        let keys = self.keys.iter().map(|key| (key.template.depends_on_forge(parameters, asked), key.field.as_str()));
+        let path = self.path.iter().map(|path| (path.template.depends_on_forge(parameters, asked), path.field.as_str()));
+        let own = keys.chain(path).find(|(depends, _)| *depends).map(|(_, field)| field);
+        let of_parent = || self.parent.as_ref().and_then(|parent| parent.depends_on_forge(parameters, asked));
+        let of_find = || self.find.as_ref().and_then(|find| find.depends_on_forge(parameters, asked));
+        own.or_else(of_parent).or_else(of_find)
     }
 
     /// Whether all values are known, so that a request can continue the message.

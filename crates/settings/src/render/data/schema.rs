@@ -81,7 +81,8 @@ pub(crate) static ROOT: DataSchema = Object(&[
         "links",
         Open(&[("pipeline", Leaf), ("notification", Leaf), ("revision", Leaf), ("compare", Leaf), ("previous", Leaf)]),
     ),
-    ("git", Object(&[("sha", Leaf), ("url", Leaf)])),
+    ("git", Object(&[("sha", Leaf), ("url", Leaf), ("author", Leaf), ("message", Leaf), ("time", Leaf)])),
+    ("pullRequest", Object(&[("number", Leaf), ("title", Leaf), ("url", Leaf), ("author", Leaf)])),
 ]);
 
 /// The schema of the data of a [`PipelineSet`](relaybook_api::PipelineSet).
@@ -114,14 +115,18 @@ mod tests {
     use super::*;
     use crate::render::data::parameters::Visibility;
     use crate::render::{Data, Parameters, Values};
+    use relaybook_api::values::looked_up::LookedUp;
 
     fn same(shape: &DataSchema, value: &Value, path: &str) {
         match (shape, value) {
             (Object(fields) | Open(fields), Value::Object(map)) => {
-                // What only a thread has is not a part of all data. Recorded values and pages at forges are one only if there are some.
+                // What only a thread has is not a part of all data. Recorded values, and what is at forges, are one only if there are some.
                 let is_own = |name: &&str| match *name {
                     "thread" | "remembered" => false,
-                    "git" | "compare" | "previous" | "labels" | "annotations" | "fields" | "cut" => map.contains_key(*name),
+                    "git" | "pullRequest" | "compare" | "previous" | "labels" | "annotations" | "fields" | "cut" => {
+                        map.contains_key(*name)
+                    }
+                    "author" | "message" | "time" if path == ".git" => map.contains_key(*name),
                     _ => true,
                 };
                 let mut names: Vec<_> = fields.iter().map(|(name, _)| *name).filter(is_own).collect();
@@ -141,7 +146,9 @@ mod tests {
     #[test]
     fn the_schema_has_the_shape_of_the_template_data() {
         // All data contain the field `test` only in a test.
-        for sample in Data::samples().map(|sample| Data { test: true, ..sample }) {
+        let found = LookedUp::sample();
+        let samples = Data::samples().chain(Data::samples().map(|sample| sample.with_looked_up(&found)));
+        for sample in samples.map(|sample| Data { test: true, ..sample }) {
             let values = Values::new(&sample, &Parameters::default()).unwrap();
             same(&ROOT, values.get(&[], Visibility::All).unwrap().unwrap(), "");
         }

@@ -34,11 +34,17 @@ static NONE_RECORDED: LazyLock<Value> = LazyLock::new(|| json!({}));
 const LINKS: &str = "links";
 /// The field about the commit of the revision.
 const GIT: &str = "git";
+/// The fields of it that only the forge knows.
+const OF_COMMIT: [&str; 3] = ["author", "message", "time"];
+/// The field about the pull request.
+const PULL_REQUEST: &str = "pullRequest";
 
 /// A remembered value that there is not yet, or a page that is not known.
 static NOTHING: Value = Value::String(String::new());
 /// The value of [`GIT`] that a template reads if nothing is known.
 static NO_GIT: LazyLock<Value> = LazyLock::new(|| json!({"sha": "", "url": ""}));
+/// The value of [`PULL_REQUEST`] that a template reads if nothing is known.
+static NO_PULL_REQUEST: LazyLock<Value> = LazyLock::new(|| json!({"number": "", "title": "", "url": "", "author": ""}));
 /// The value that a template reads of [`TEST`] if it is no test, and of [`CUT`] if no value is missing.
 static NO: Value = Value::Bool(false);
 
@@ -118,7 +124,10 @@ impl Values {
             [first, ..] if first == THREAD => below(Some(&self.thread), path),
             [first, ..] if first == REMEMBERED => below(Some(&self.thread), path).or(Some(&NOTHING)),
             [only] if only == GIT => below(Some(&self.data), path).or_else(|| Some(&*NO_GIT)),
-            [first, _] if first == GIT || first == LINKS => below(Some(&self.data), path).or(Some(&NOTHING)),
+            [only] if only == PULL_REQUEST => below(Some(&self.data), path).or_else(|| Some(&*NO_PULL_REQUEST)),
+            [first, _] if [GIT, LINKS, PULL_REQUEST].contains(&first.as_str()) => {
+                below(Some(&self.data), path).or(Some(&NOTHING))
+            }
             _ if self.is_rendering_parameter.get() => below(Some(&self.data), path),
             [] => Some(self.whole(visibility)?),
             [first, rest @ ..] if first == PARAMETERS => match rest {
@@ -229,9 +238,11 @@ fn may_change(path: &[String]) -> bool {
     match path {
         [] => true,
         [first, ..] if first == LINKS => true,
-        [first] => first == PIPELINE || first == GIT,
-        [first, second, ..] if first == GIT => second == "url",
-        [first, second, ..] => first == PIPELINE && matches!(second.as_str(), "labels" | "annotations"),
+        [first] => first == PIPELINE || first == GIT || first == PULL_REQUEST,
+        [first, second, ..] if first == GIT => second == "url" || OF_COMMIT.contains(&second.as_str()),
+        [first, second, ..] => {
+            first == PULL_REQUEST || (first == PIPELINE && matches!(second.as_str(), "labels" | "annotations"))
+        }
     }
 }
 
@@ -240,10 +251,16 @@ fn of_thread(id: &str, is_open: bool, values: &BTreeMap<String, String>) -> Valu
     json!({THREAD: {"open": is_open, "id": id}, REMEMBERED: values})
 }
 
-/// Leaves out pages at forges that are not known, and `git` if it has no commit. So a message about a revision without a commit, such as the
+/// Leaves out what is at forges and not known, and `git` if it has no commit. So a message about a revision without a commit, such as the
 /// version of a chart, is the same as it was before there were such fields.
 fn leave_out_unknown(fields: &mut serde_json::Map<String, Value>) {
     let is_empty = |value: &Value| value.as_str().is_some_and(str::is_empty);
+    if let Some(git) = fields.get_mut(GIT).and_then(Value::as_object_mut) {
+        git.retain(|name, value| !(OF_COMMIT.contains(&name.as_str()) && is_empty(value)));
+    }
+    if fields.get(PULL_REQUEST).and_then(Value::as_object).is_some_and(|of| of.values().all(is_empty)) {
+        fields.remove(PULL_REQUEST);
+    }
     if fields.get(GIT).and_then(Value::as_object).is_some_and(|git| git.values().all(is_empty)) {
         fields.remove(GIT);
     }
@@ -269,6 +286,7 @@ mod tests {
     use crate::render::Body;
     use crate::render::Hidden;
     use relaybook_api::TransitionType;
+    use relaybook_api::values::looked_up::LookedUp;
 
     #[test]
     fn a_parameter_is_rendered_where_it_is_read() {
@@ -417,6 +435,38 @@ mod tests {
             Body::compile("text/plain", source, &Parameters::default()).unwrap().render(&values).unwrap();
             assert_eq!(values.changeable() > 0, may_change, "{source}");
         }
+    }
+
+    #[test]
+    fn what_a_forge_says_is_empty_and_not_among_all_data_if_nobody_asked() {
+        let none = Parameters::default();
+        let render = |source: &str, found: &LookedUp| {
+            let data = Data::sample(TransitionType::Deployed).with_looked_up(found);
+            Body::compile("application/json", source, &none).unwrap().render(&Values::new(&data, &none).unwrap()).unwrap()
+        };
+        let (nothing, all) = (LookedUp::default(), LookedUp::sample());
+        for (source, without, with) in [
+            (
+                r#""{{git.author}}{{git.message}}{{git.time}}""#,
+                r#""""#,
+                r#""Ada LovelaceFix the \"engine\"2026-11-21T09:07:14Z""#,
+            ),
+            (r#""{{#with pullRequest}}{{number}}{{title}}{{/with}}""#, r#""""#, r#""7Fix the engine""#),
+            (
+                "{{json pullRequest}}",
+                r#"{"author":"","number":"","title":"","url":""}"#,
+                r#"{"author":"ada","number":"7","title":"Fix the engine","url":"https://github.com/acme/podinfo/pull/7"}"#,
+            ),
+        ] {
+            assert_eq!((render(source, &nothing).as_str(), render(source, &all).as_str()), (without, with), "{source}");
+        }
+        let whole = |found| serde_json::from_str::<Value>(&render("{{json @root}}", found)).unwrap();
+        let (without, with) = (whole(&nothing), whole(&all));
+        assert!(without.get("pullRequest").is_none() && without["git"].as_object().unwrap().len() == 2, "{without}");
+        assert_eq!(
+            (&with["git"]["author"], &with["pullRequest"]["number"]),
+            (&Value::from("Ada Lovelace"), &Value::from("7"))
+        );
     }
 
     #[test]

@@ -10,5 +10,5 @@ pub(super) mod eval;
 pub(super) mod fields;
 mod go;
 pub(super) mod limits;
+pub(super) mod reads;
 pub(super) mod scope;
-pub(super) mod test_field;
