@@ -37,7 +37,7 @@
 //! | [`relaybook_pipelines`](../relaybook_pipelines/index.html) | the controllers that write pipelines: their status, and the pipelines of sets | 2,900 | api, clusters, core, egress, runtime, settings, telemetry, text |
 //! | [`relaybook_deliveries`](../relaybook_deliveries/index.html) | from the change log to the receiver: cursors, lanes, attempts, the journal of Deliveries | 11,400 | api, core, egress, runtime, settings, telemetry |
 //! | [`relaybook_promotions`](../relaybook_promotions/index.html) | the promotion controller, and its attempts at forges and Git servers | 2,800 | api, core, egress, forge, git, runtime, settings, telemetry |
-//! | [`relaybook_tools`](../relaybook_tools/index.html) | what a person asks: lint, preview, audit, check, status, wait, init, test | 7,100 | api, core, egress, pipelines, promotions, runtime, settings, telemetry, text |
+//! | [`relaybook_tools`](../relaybook_tools/index.html) | what a person asks: lint, preview, audit, check, status, wait, init, convert, test | 12,400 | api, core, egress, pipelines, promotions, runtime, settings, telemetry, text |
 //! | [`relaybook_page`](../relaybook_page/index.html) | the audit page: what pipelines do and what was sent, as HTML for people | 6,000 | api, core, promotions, runtime, settings, telemetry, text, tools |
 //! | [`relaybook_simulation`](../relaybook_simulation/index.html) | for tests only: a model of the API server and virtual clocks, with which the real controllers run | 1,500 | api |
 //!

@@ -6,7 +6,6 @@
 mod again;
 mod ask;
 mod cluster;
-mod write;
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -17,6 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::lint::counted;
 use super::shared::exit::{Code, Ended};
+use super::shared::write::write;
 use super::shared::{Place, failure};
 use crate::options::values::{CLUSTER_NAME, CONFIG_MAP, NAMESPACE, followed};
 use ask::{Draft, Terminal};
@@ -270,7 +270,7 @@ fn output(plan: &Plan, report: &Report, dir: Option<&Path>, force: bool) -> anyh
     if let Some(dir) = dir {
         // From here on, Ctrl-C waits until all files are written.
         let _interrupt = signal(SignalKind::interrupt())?;
-        paths = write::write(dir, &plan.manifests, force)?;
+        paths = write(dir, &plan.manifests, force, "--dir or --name")?;
         let width = paths.iter().map(|path| path.chars().count()).max().unwrap_or_default();
         for (path, manifest) in paths.iter().zip(&plan.manifests) {
             writeln!(out, "{:width$}   {}", escaped(path), manifest.about)?;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 
 use super::shared::Installation;
-use super::shared::files::{list_folder, read};
+use super::shared::files::{ManifestFile, read_manifests};
 use relaybook_tools::lint::{File, Options, Report, lint as check};
 
 #[derive(Debug, Args)]
@@ -76,32 +76,12 @@ pub(super) fn counted(number: usize, what: &str) -> String {
 
 /// Adds the file itself, or the manifests in a folder and its subfolders. Returns how many files were read.
 fn add(named: &Path, files: &mut Vec<File>) -> anyhow::Result<usize> {
-    if !named.is_dir() {
-        let name = if named.as_os_str() == "-" { "<stdin>".to_owned() } else { named.display().to_string() };
-        files.push(File::named(&name, read(named)?));
-        return Ok(1);
-    }
-    let (mut number, found) = (0, list_folder(named)?);
-    for templates in &found.templates {
-        let remedy = "pipe the output of `helm template` into `relaybook lint -`";
-        writeln!(io::stderr(), "relaybook: {}: templates of a Helm chart: skipped; {remedy}", templates.display())?;
-    }
-    for file in &found.manifests {
-        let name = file.display().to_string();
-        match read(file) {
-            Ok(text) => {
-                number += 1;
-                files.extend(File::found(&name, text));
-            }
-            Err(error) if is_binary(&error) => writeln!(io::stderr(), "relaybook: skipped: {error:#}")?,
-            Err(error) => return Err(error),
-        }
+    let read = read_manifests(named, "relaybook lint")?;
+    let number = read.len();
+    for ManifestFile { name, text, is_found } in read {
+        if is_found { files.extend(File::found(&name, text)) } else { files.push(File::named(&name, text)) }
     }
     Ok(number)
-}
-
-fn is_binary(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::InvalidData)
 }
 
 fn print(report: &Report, output: Output) -> anyhow::Result<()> {

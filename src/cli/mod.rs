@@ -6,6 +6,7 @@
 mod audit;
 mod check;
 mod complete;
+mod convert;
 #[cfg(test)]
 mod docs;
 mod explain;
@@ -58,6 +59,8 @@ enum Command {
     Crds,
     /// Write the first Pipeline or `PipelineSets`, and the first Notifications. On a terminal, it asks for what is missing.
     Init(Box<init::InitArgs>),
+    /// Convert notifications of another program to manifests, with a report about each field.
+    Convert(Box<convert::ConvertArgs>),
     /// Check manifests without a cluster: schema, rules, templates, triggers.
     Lint(Box<lint::LintArgs>),
     /// Show the requests that a Notification would send, with secrets masked.
@@ -123,6 +126,7 @@ impl Cli {
             Command::Run(options) => run::run(*options),
             Command::Crds => crds(),
             Command::Init(args) => run_on_cluster(&args.place.access.clone(), init::init(*args)),
+            Command::Convert(args) => convert::convert(*args),
             Command::Lint(args) => lint::lint(*args),
             Command::Render(args) => run_on_cluster(&args.place.access.clone(), render::render(*args)),
             Command::Explain(args) => run_on_cluster(&args.place.access.clone(), explain::explain(*args)),

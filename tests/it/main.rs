@@ -32,6 +32,7 @@ mod comments;
 mod completion;
 mod conditions;
 mod configured;
+mod convert;
 mod deleted;
 mod delivering;
 mod deployments;

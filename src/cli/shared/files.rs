@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::io::{Error, ErrorKind, Read};
+use std::io::{Error, ErrorKind, Read, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -42,6 +42,41 @@ fn decoded(bytes: Vec<u8>) -> Result<String, String> {
         let line = before.split(|byte| *byte == b'\n').count();
         format!("line {line}: the byte 0x{byte:02X} is not UTF-8; if the file is Latin-1, {}", with("LATIN1"))
     })
+}
+
+/// A file with manifests.
+#[derive(Debug)]
+pub(crate) struct ManifestFile {
+    /// The path, for messages.
+    pub(crate) name: String,
+    pub(crate) text: String,
+    /// Whether it was found in a folder. Otherwise the command line names it.
+    pub(crate) is_found: bool,
+}
+
+/// Reads the file itself, or the manifests in a folder and its subfolders. `command`: the one that reads rendered templates of Helm charts.
+pub(crate) fn read_manifests(named: &Path, command: &str) -> anyhow::Result<Vec<ManifestFile>> {
+    if !named.is_dir() {
+        let name = if named.as_os_str() == "-" { "<stdin>".to_owned() } else { named.display().to_string() };
+        return Ok(vec![ManifestFile { name, text: read(named)?, is_found: false }]);
+    }
+    let (mut files, found, mut err) = (Vec::new(), list_folder(named)?, std::io::stderr());
+    for templates in &found.templates {
+        let remedy = format!("pipe the output of `helm template` into `{command} -`");
+        writeln!(err, "relaybook: {}: templates of a Helm chart: skipped; {remedy}", templates.display())?;
+    }
+    for file in &found.manifests {
+        match read(file) {
+            Ok(text) => files.push(ManifestFile { name: file.display().to_string(), text, is_found: true }),
+            Err(error) if is_binary(&error) => writeln!(err, "relaybook: skipped: {error:#}")?,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(files)
+}
+
+fn is_binary(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Error>().is_some_and(|error| error.kind() == ErrorKind::InvalidData)
 }
 
 /// The content of a folder.

@@ -7,6 +7,7 @@ pub(super) mod named;
 pub(super) mod output;
 pub(super) mod running;
 pub(super) mod table;
+pub(super) mod write;
 
 use std::io::Write as _;
 

@@ -36,7 +36,7 @@ pub use errors::Errors;
 pub use kinds::parts_of;
 use kinds::{Reading, Rules, status_path};
 pub use path::{RevisionPath, RevisionPathError};
-pub use record::{RecordError, Recorder};
+pub use record::{RecordError, Recorder, is_public_annotation};
 use relaybook_api::Status;
 use relaybook_api::pipeline::Recorded;
 use relaybook_api::values::revision::cut as cut_revision;

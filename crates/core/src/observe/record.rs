@@ -62,7 +62,8 @@ impl Recorder {
     /// Returns the first annotation or field that a pipeline in another namespace cannot record, with the name of its list.
     #[must_use]
     pub fn private(&self) -> Option<(&'static str, &str)> {
-        let annotation = self.annotations.iter().find(|name| !is_public(name)).map(|name| ("annotations", name.as_str()));
+        let annotation =
+            self.annotations.iter().find(|name| !is_public_annotation(name)).map(|name| ("annotations", name.as_str()));
         let field = || self.fields.iter().find(|(_, path)| !path.is_public_to_record());
         annotation.or_else(|| field().map(|(path, _)| ("fields", path.as_str())))
     }
@@ -76,7 +77,7 @@ impl Recorder {
             recorded.cut |= !put(&mut recorded.labels, name, value);
         }
         for (name, value) in self.annotations.iter().filter_map(|name| annotations?.get_key_value(name)) {
-            let shown = if is_public(name) { for_others(value) } else { Cow::Borrowed(value.as_str()) };
+            let shown = if is_public_annotation(name) { for_others(value) } else { Cow::Borrowed(value.as_str()) };
             recorded.cut |= !put(&mut recorded.annotations, name, &shown);
         }
         for (name, path) in &self.fields {
@@ -104,8 +105,8 @@ fn for_others(value: &str) -> Cow<'_, str> {
     if value.len() <= MAX_GIVEN { Cow::Owned(without_credentials(value)) } else { Cow::Borrowed(value) }
 }
 
-/// Whether the annotation belongs to one of the domains, or to a part of it.
-fn is_public(name: &str) -> bool {
+/// Whether pipelines of other namespaces can record an annotation: it belongs to a domain whose values are no secrets, or to a part of one.
+pub fn is_public_annotation(name: &str) -> bool {
     let Some((domain, _)) = name.split_once('/') else { return false };
     let is_in = |of: &str| domain.strip_suffix(of).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
     PUBLIC_DOMAINS.into_iter().any(is_in)

@@ -21,7 +21,7 @@ pub struct Manifest {
 }
 
 /// Formats an object as YAML.
-pub(super) fn yaml(object: &Value) -> String {
+pub(crate) fn yaml(object: &Value) -> String {
     let mut text = String::new();
     block(object, 0, &mut text);
     text

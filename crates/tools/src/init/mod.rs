@@ -13,6 +13,7 @@ mod plan;
 mod tests;
 
 pub use answers::{Answers, App, KNOWN, KnownKind, On, SecretName, Source, Spot, followed, receiver, setting};
+pub(crate) use files::yaml;
 pub use files::{Manifest, next_steps, quoted};
 pub use plan::{Already, Plan, SecretNeed, check, many, plan};
 

@@ -37,8 +37,10 @@ pub(super) fn recognise(source: &str) -> Option<RenderError> {
         let inside = &source[open + 2..];
         let end = inside.find("}}").unwrap_or(inside.len());
         if let Some(remedy) = remedy(&inside[..end]) {
-            let problem =
-                format!("this looks like a template of Go, as in Argo CD and Helm, and Relaybook uses Handlebars: {remedy}");
+            let problem = format!(
+                "this looks like a template of Go, as in Argo CD and Helm, and Relaybook uses Handlebars: {remedy}. `relaybook convert \
+                 argocd` converts the templates of Argo CD (docs/migrate-argocd.md)"
+            );
             return Some(RenderError::Syntax { at: Position::of(source, open), problem });
         }
         at = open + 2;
@@ -123,7 +125,9 @@ mod tests {
         ] {
             let said = said(source);
             assert!(
-                said.starts_with(&format!("{at}: this looks like a template of Go")) && said.contains(words),
+                said.starts_with(&format!("{at}: this looks like a template of Go"))
+                    && said.contains(words)
+                    && said.contains("relaybook convert argocd"),
                 "{source}: {said}"
             );
         }

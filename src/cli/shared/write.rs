@@ -24,22 +24,22 @@ impl Drop for Unfinished {
     }
 }
 
-/// Writes the manifests into a folder, and returns the paths of the files. Without `force`, no file may exist.
-pub(super) fn write(dir: &Path, manifests: &[Manifest], force: bool) -> anyhow::Result<Vec<String>> {
+/// Writes the manifests into a folder, and returns the paths of the files. Without `force`, no file may exist. `flags`: those that choose other
+/// files.
+pub(crate) fn write(dir: &Path, manifests: &[Manifest], force: bool, flags: &str) -> anyhow::Result<Vec<String>> {
     let paths: Vec<PathBuf> = manifests.iter().map(|manifest| dir.join(&manifest.file)).collect();
     // A link to nothing exists, too.
     let exists = |path: &&PathBuf| path.symlink_metadata().is_ok();
     let existing: Vec<String> = paths.iter().filter(exists).map(|path| escaped(&path.display().to_string())).collect();
     if !existing.is_empty() && !force {
         let verb = if existing.len() == 1 { "exists" } else { "exist" };
-        let text =
-            format!("{} {verb}. Nothing was written. Use another --dir or --name, or --force", existing.join(" and "));
+        let text = format!("{} {verb}. Nothing was written. Use another {flags}, or --force", existing.join(" and "));
         return Err(Ended::new(Code::No, text).into());
     }
     let is_other = |path: &&PathBuf| path.symlink_metadata().is_ok_and(|found| !found.is_file());
     if let Some(other) = paths.iter().find(is_other) {
         let path = escaped(&other.display().to_string());
-        let text = format!("{path} is not a regular file. Nothing was written. Use another --dir or --name");
+        let text = format!("{path} is not a regular file. Nothing was written. Use another {flags}");
         return Err(Ended::new(Code::No, text).into());
     }
     let has_created = !dir.exists();
@@ -85,9 +85,11 @@ fn fill(path: &Path, text: &str) -> io::Result<()> {
 mod tests {
     use super::*;
 
+    const FLAGS: &str = "--dir or --name";
+
     /// An empty folder for one test.
     fn folder(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("relaybook-init-{name}-{}", std::process::id()));
+        let folder = std::env::temp_dir().join(format!("relaybook-write-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).unwrap();
         folder
@@ -108,15 +110,15 @@ mod tests {
     fn all_files_are_written_and_none_is_replaced_without_force() {
         let root = folder("all");
         let dir = root.join("new/deploy");
-        let paths = write(&dir, &[manifest("a.yaml"), manifest("b.yaml")], false).unwrap();
+        let paths = write(&dir, &[manifest("a.yaml"), manifest("b.yaml")], false, FLAGS).unwrap();
         assert_eq!(paths, ["a.yaml", "b.yaml"].map(|name| dir.join(name).display().to_string()));
         assert_eq!(names(&dir), ["a.yaml", "b.yaml"]);
         assert_eq!(fs::read_to_string(&paths[1]).unwrap(), "name: b.yaml\n");
         fs::write(&paths[1], "edited").unwrap();
-        let error = write(&dir, &[manifest("c.yaml"), manifest("b.yaml")], false).unwrap_err().to_string();
+        let error = write(&dir, &[manifest("c.yaml"), manifest("b.yaml")], false, FLAGS).unwrap_err().to_string();
         assert_eq!(error, format!("{} exists. Nothing was written. Use another --dir or --name, or --force", paths[1]));
         assert_eq!((names(&dir).len(), fs::read_to_string(&paths[1]).unwrap().as_str()), (2, "edited"));
-        write(&dir, &[manifest("c.yaml"), manifest("b.yaml")], true).unwrap();
+        write(&dir, &[manifest("c.yaml"), manifest("b.yaml")], true, FLAGS).unwrap();
         assert_eq!((names(&dir).len(), fs::read_to_string(&paths[1]).unwrap().as_str()), (3, "name: b.yaml\n"));
         fs::remove_dir_all(root).unwrap();
     }
@@ -132,7 +134,7 @@ mod tests {
         assert_eq!((names(&root), fs::read_to_string(&paths[1]).unwrap().as_str()), (vec!["b.yaml".to_owned()], "theirs"));
         // A link could lead anywhere.
         std::os::unix::fs::symlink(root.join("nothing"), &paths[0]).unwrap();
-        let error = write(&root, &[manifest("a.yaml")], true).unwrap_err().to_string();
+        let error = write(&root, &[manifest("a.yaml")], true, FLAGS).unwrap_err().to_string();
         assert!(error.contains("a.yaml is not a regular file"), "{error}");
         assert_eq!(names(&root), ["a.yaml", "b.yaml"]);
         fs::remove_dir_all(root).unwrap();
@@ -143,12 +145,12 @@ mod tests {
         let root = folder("failure");
         // A folder cannot be replaced by a file.
         fs::create_dir_all(root.join("b.yaml/x")).unwrap();
-        let error = write(&root, &[manifest("a.yaml"), manifest("b.yaml")], true).unwrap_err().to_string();
+        let error = write(&root, &[manifest("a.yaml"), manifest("b.yaml")], true, FLAGS).unwrap_err().to_string();
         assert!(error.contains("b.yaml is not a regular file. Nothing was written."), "{error}");
         assert_eq!(names(&root), ["b.yaml"]);
         // A file is not a folder.
         fs::write(root.join("file"), "").unwrap();
-        write(&root.join("file"), &[manifest("a.yaml")], true).unwrap_err();
+        write(&root.join("file"), &[manifest("a.yaml")], true, FLAGS).unwrap_err();
         assert_eq!(names(&root), ["b.yaml", "file"]);
         fs::remove_dir_all(root).unwrap();
     }

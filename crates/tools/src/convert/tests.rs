@@ -1,0 +1,419 @@
+//! Tests conversions of whole files. `testdata/NAME.yaml` is the input, and `NAME.out.yaml` what it becomes.
+//!
+//! The inputs follow the examples of Flux's documentation. A comment at the end of a line is the list that the line must be in; a line without one
+//! is CONVERTED. No program made the expected files.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use relaybook_api::ObjectName;
+use relaybook_settings::manifests::field::is_within;
+use relaybook_settings::manifests::read;
+use serde_json::{Value, json};
+
+use super::ledger::leaves;
+use super::*;
+
+const LISTS: [List; 5] = [List::Differs, List::NoCounterpart, List::Ignored, List::Error, List::Converted];
+/// A part of each credential in the inputs, as text and in base64.
+const CREDENTIALS: [&str; 2] = ["MARKER", "TUFSS0VS"];
+
+/// Returns name, input and expected output of each case.
+fn cases() -> Vec<(String, String, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/convert/testdata");
+    let names = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<_> = names.filter_map(|name| Some(name.strip_suffix(".out.yaml")?.to_owned())).collect();
+    names.sort();
+    let read = |name: &str, end: &str| fs::read_to_string(folder.join(format!("{name}{end}"))).unwrap();
+    names.into_iter().map(|name| (name.clone(), read(&name, ".yaml"), read(&name, ".out.yaml"))).collect()
+}
+
+fn options() -> Options {
+    Options { namespace: "default".to_owned(), no_triggers: false }
+}
+
+fn inputs(text: &str) -> Vec<Input> {
+    vec![Input { name: "in.yaml".to_owned(), text: text.to_owned(), is_found: false }]
+}
+
+fn converted(text: &str) -> Conversion {
+    flux(&inputs(text), &options())
+}
+
+fn objects(text: &str) -> Vec<Value> {
+    read(text).into_iter().map(|document| document.unwrap().value).collect()
+}
+
+fn linted(conversion: &Conversion) -> lint::Report {
+    let options = lint::Options {
+        namespace: "default".to_owned(),
+        config_map: ObjectName::new("relaybook-system", "relaybook-config"),
+        cluster_name: "in-cluster".to_owned(),
+        allow_http: false,
+        cross_namespace_refs: true,
+    };
+    check(conversion, &options).unwrap()
+}
+
+/// Returns everything that a person can see.
+fn shown(conversion: &Conversion) -> String {
+    let manifests = conversion.manifests.iter().flat_map(|one| [one.file.clone(), one.about.clone(), one.text.clone()]);
+    let items = conversion.report.items.iter().map(|item| serde_json::to_string(item).unwrap());
+    let all = manifests.chain(conversion.steps.clone()).chain(conversion.report.lines()).chain(items);
+    all.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn inputs_become_what_a_person_wrote() {
+    let cases = cases();
+    assert!(cases.len() >= 20, "{}", cases.len());
+    for (name, input, expected) in cases {
+        let conversion = converted(&input);
+        let errors: Vec<_> = conversion.report.of(List::Error).collect();
+        assert!(errors.is_empty(), "{name}: {errors:#?}");
+        let found: Vec<Value> = conversion.manifests.iter().flat_map(|one| objects(&one.text)).collect();
+        let expected = objects(&expected);
+        for (found, expected) in found.iter().zip(&expected) {
+            assert_eq!(found, expected, "{name}");
+        }
+        assert_eq!(found.len(), expected.len(), "{name}");
+    }
+}
+
+#[test]
+fn what_is_written_is_accepted_by_the_lint() {
+    for (name, input, _) in cases() {
+        let report = linted(&converted(&input));
+        assert!(report.findings.is_empty(), "{name}: {:#?}", report.findings);
+        assert!(report.objects > 1, "{name}");
+    }
+}
+
+#[test]
+fn each_line_is_in_the_list_that_a_person_wrote() {
+    for (name, input, _) in cases() {
+        let report = converted(&input).report;
+        let mut by_line: BTreeMap<u64, BTreeSet<List>> = BTreeMap::new();
+        for item in &report.items {
+            by_line.entry(item.line).or_default().insert(item.list);
+        }
+        for (number, line) in (1..).zip(input.lines()) {
+            let written = LISTS.into_iter().find(|list| line.ends_with(&format!("# {}", list.title())));
+            let found = by_line.remove(&number);
+            if written.is_some() || found.is_some() {
+                let expected = BTreeSet::from([written.unwrap_or(List::Converted)]);
+                assert_eq!(found.unwrap_or_default(), expected, "{name}:{number}: {line}");
+            }
+        }
+        assert!(by_line.is_empty(), "{name}: {by_line:?}");
+    }
+}
+
+#[test]
+fn each_field_is_in_exactly_one_list() {
+    for (name, input, _) in cases() {
+        let report = converted(&input).report;
+        for document in read(&input).into_iter().map(Result::unwrap) {
+            if !["Alert", "Provider"].contains(&document.kind()) {
+                continue;
+            }
+            let namespace = document.value["metadata"]["namespace"].as_str().unwrap_or("default");
+            let of = format!("{namespace}/{}", document.name());
+            let items: Vec<_> = report.items.iter().filter(|item| item.kind == document.kind() && item.name == of).collect();
+            leaves(&document.value, String::new(), &mut |field: String, _: &Value| {
+                let about: Vec<_> = items.iter().filter(|item| is_within(&field, &item.field)).collect();
+                // Some fields of an object are mentioned, and then the rest of it.
+                let nearest = about.iter().map(|item| item.field.len()).max().unwrap_or_default();
+                let number = about.iter().filter(|item| item.field.len() == nearest).count();
+                assert_eq!(number, 1, "{name}: {of}: {field}: {about:#?}");
+            });
+        }
+    }
+}
+
+#[test]
+fn no_output_contains_a_credential() {
+    for (name, input, _) in cases() {
+        let shown = shown(&converted(&input));
+        assert!(CREDENTIALS.iter().all(|part| !shown.contains(part)), "{name}: {shown}");
+    }
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\nstringData:\n  token: MARKER-NINE\n";
+    for broken in [
+        format!("{secret}  token: MARKER-TEN\n"),
+        format!("{secret}  x: [MARKER-TEN\n"),
+        format!("{secret}  x: *MARKER\n"),
+        format!("{secret}\tx: MARKER-TEN\n"),
+    ] {
+        let shown = shown(&converted(&broken));
+        assert!(CREDENTIALS.iter().all(|part| !shown.contains(part)), "{shown}");
+    }
+}
+
+#[test]
+fn without_triggers_nothing_is_sent_until_a_person_activates_them() {
+    for (name, input, _) in cases() {
+        let conversion = flux(&inputs(&input), &Options { no_triggers: true, ..options() });
+        for manifest in conversion.manifests.iter().filter(|one| one.file.contains(".notification-")) {
+            assert_eq!(objects(&manifest.text)[0]["spec"]["triggers"], json!([]), "{name}");
+            // A person does what the comment says.
+            let is_list = |line: &&str| {
+                *line != "  triggers: []" && !line.contains("Flux has suspended") && !line.contains("To switch")
+            };
+            let active: Vec<_> = manifest.text.lines().filter(is_list).map(|line| line.replacen("  # ", "  ", 1)).collect();
+            let active = objects(&active.join("\n")).remove(0);
+            let plain = converted(&input);
+            let plain = plain.manifests.iter().find(|one| one.file == manifest.file).unwrap();
+            let expected = &objects(&plain.text)[0]["spec"]["triggers"];
+            let is_suspended = expected.as_array().unwrap().is_empty();
+            assert!(is_suspended || active["spec"]["triggers"] == *expected, "{name}: {}", manifest.text);
+            assert!(!active["spec"]["triggers"].as_array().unwrap().is_empty(), "{name}: {}", manifest.text);
+        }
+        assert!(linted(&conversion).findings.is_empty(), "{name}");
+    }
+}
+
+const PROVIDER: &str = "apiVersion: notification.toolkit.fluxcd.io/v1beta3\nkind: Provider\nmetadata: {name: chat, namespace: a}\n\
+    spec:\n  type: googlechat\n  secretRef: {name: url}\n";
+const ALERT: &str = "---\napiVersion: notification.toolkit.fluxcd.io/v1beta3\nkind: Alert\nmetadata: {name: chat, namespace: a}\n\
+    spec:\n  providerRef: {name: chat}\n  eventSources:\n    - {kind: Kustomization, name: '*'}\n";
+
+#[test]
+fn what_cannot_be_understood_is_an_error_with_its_line_and_nothing_is_written() {
+    assert!(converted(&format!("{PROVIDER}{ALERT}")).manifests.len() == 2);
+    for (from, to, line, words) in [
+        ("  type: googlechat\n", "  type: googlechat\n  color: red\n", 6, "unknown field"),
+        ("  type: googlechat\n", "  type: googlechta\n", 5, "did you mean googlechat?"),
+        ("  type: googlechat\n", "  type: 5\n", 5, "not a text"),
+        ("type: googlechat", "type: github", 4, "https://github.com/OWNER/REPOSITORY"),
+        ("type: googlechat", "type: telegram", 4, "the receiver requires it"),
+        ("  secretRef: {name: url}\n", "", 4, "there is no secretRef"),
+        ("  secretRef: {name: url}", "  secretRef: {name: url, key: x}", 6, "unknown field"),
+        ("  secretRef: {name: url}", "  secretRef: {name: URL}", 6, "not the name of a Secret"),
+        ("v1beta3\nkind: Alert", "v1beta4\nkind: Alert", 8, "unknown version"),
+        ("v1beta3\nkind: Alert", "v1\nkind: Alert", 8, "unknown version"),
+        ("kind: Kustomization,", "kind: Kustomisation,", 14, "did you mean Kustomization?"),
+        ("kind: Kustomization, ", "kind: Kustomization, color: red, ", 14, "unknown field"),
+        ("name: '*'", "name: '*', namespace: 5", 14, "not a text"),
+        ("name: '*'", "name: x, namespace: '*'", 14, "must be '*'"),
+        ("name: '*'", "name: x, matchLabels: {a: b}", 14, "requires the name '*'"),
+        ("name: '*'", "name: '*', matchLabels: {a: 5}", 14, "mapping of texts"),
+        ("name: '*'", "namespace: b", 14, "is missing"),
+        ("    - {kind: Kustomization, name: '*'}\n", "    []\n", 13, "needs 1 to 256 objects"),
+        ("providerRef: {name: chat}", "providerRef: {name: other}", 12, "Provider a/other is not in the input"),
+        ("  eventSources", "  eventSeverity: debug\n  eventSources", 13, "write info or error"),
+        ("  eventSources", "  suspend: maybe\n  eventSources", 13, "unknown field, or a value of another type"),
+        ("  eventSources", "  eventMetadata: {a: 5}\n  eventSources", 13, "unknown field, or a value of another type"),
+        (
+            "metadata: {name: chat, namespace: a}\nspec:\n  providerRef",
+            "metadata: {namespace: a}\nspec:\n  providerRef",
+            10,
+            "must be the name",
+        ),
+        ("name: '*'", "name: '{{ .Values.name }}'", 14, "helm template"),
+        ("name: '*'", "name: '${app}'", 14, "flux build kustomization"),
+        ("---\n", "---\nresources: [in.yaml]\nnamespace: b\n---\n", 9, "kustomize build"),
+    ] {
+        let all = format!("{PROVIDER}{ALERT}");
+        assert!(all.contains(from), "{from}");
+        let conversion = converted(&all.replacen(from, to, 1));
+        let errors: Vec<_> = conversion.report.of(List::Error).collect();
+        assert!(errors.iter().any(|item| item.line == line && item.text.contains(words)), "{to}: {errors:#?}");
+        assert!(conversion.manifests.is_empty() && conversion.steps.is_empty(), "{to}");
+    }
+    let template = converted(&format!("{PROVIDER}{ALERT}").replace("name: '*'}", "name: {{ .Values.name }}}"));
+    assert!(template.report.of(List::Error).any(|item| item.text.contains("helm template")), "{:#?}", template.report);
+    let twice = converted(&format!("{PROVIDER}{ALERT}{ALERT}"));
+    assert!(twice.report.of(List::Error).any(|item| item.text.contains("twice in the input")), "{:#?}", twice.report);
+}
+
+/// Returns the endpoint for a Provider whose Secret has these keys, and what the report says about the Secret.
+fn with_keys(spec: &str, keys: &str) -> (Value, String) {
+    let secret =
+        format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: keys, namespace: a}}\nstringData: {{{keys}}}\n---\n");
+    let provider =
+        PROVIDER.replace("type: googlechat\n  secretRef: {name: url}", &format!("{spec}\n  secretRef: {{name: keys}}"));
+    let conversion = converted(&format!("{secret}{provider}{ALERT}"));
+    let about = conversion.report.items.iter().find(|item| item.field == "spec.secretRef.name").unwrap();
+    let said = format!("{:?}: {}", about.list, about.text);
+    let notification = conversion.manifests.last().map(|one| objects(&one.text).remove(0));
+    (notification.unwrap_or_else(|| panic!("{:#?}", conversion.report))["spec"]["endpoint"].clone(), said)
+}
+
+#[test]
+fn the_keys_of_a_secret_decide_how_it_is_used() {
+    let key = |key: &str| json!({"secretKeyRef": {"name": "keys", "key": key}});
+    let token = |name: &str| json!({"token": key(name)});
+    let whole = json!({"basic": {"secretRef": {"name": "keys"}}});
+    let github = "type: github\n  address: https://github.com/acme/podinfo";
+    for (spec, keys, endpoint, said) in [
+        (
+            github,
+            "username: x, password: x",
+            json!({"url": "https://api.github.com", "auth": token("password")}),
+            "Converted: auth.token reads its key password",
+        ),
+        (
+            github,
+            "token: x, address: x",
+            json!({"url": "https://api.github.com", "auth": token("token")}),
+            "Differs: its key address, which Flux prefers, is not read",
+        ),
+        (
+            "type: gitea\n  address: https://gitea.example.com/acme/podinfo",
+            "token: x, ca.crt: x",
+            json!({
+                "url": "https://gitea.example.com", "auth": token("token"), "tls": {"caFrom": key("ca.crt")},
+            }),
+            "Converted: auth.token reads its key token; endpoint.tls.caFrom reads its key ca.crt",
+        ),
+        (
+            "type: alertmanager\n  address: https://alerts.example.com",
+            "username: x, password: x",
+            json!({"url": "https://alerts.example.com", "auth": whole}),
+            "Converted: auth.basic reads its keys username and password",
+        ),
+        (
+            "type: zulip\n  address: https://acme.zulipchat.com\n  channel: deployments/flux\n  username: other",
+            "username: x, password: x",
+            json!({"url": "https://acme.zulipchat.com", "auth": whole}),
+            "Converted: auth.basic reads its keys username and password",
+        ),
+        (
+            "type: slack",
+            "address: x, token: x",
+            json!({"urlFrom": key("address"), "auth": token("token")}),
+            "Converted: auth.token reads its key token; endpoint.urlFrom reads its key address",
+        ),
+        (
+            "type: slack",
+            "address: x, proxy: x",
+            json!({"urlFrom": key("address")}),
+            "Differs: endpoint.urlFrom reads its key address; its key proxy has no counterpart",
+        ),
+        (
+            "type: generic-hmac\n  address: https://events.example.com",
+            "token: x, headers: x",
+            json!({
+                "url": "https://events.example.com",
+                "signing": {"scheme": "BodyHex", "secretRef": {"name": "chat-signing"}},
+                "headersFrom": {"secretRef": {"name": "chat-headers"}},
+            }),
+            "Differs: endpoint.signing reads the token from a new Secret chat-signing",
+        ),
+    ] {
+        let (found, text) = with_keys(spec, keys);
+        assert_eq!(found, endpoint, "{spec}: {keys}");
+        assert!(text.starts_with(said), "{spec}: {keys}: {text}");
+    }
+}
+
+#[test]
+fn a_provider_that_signs_in_to_a_cloud_does_not_stop_the_others() {
+    let azure = "type: azuredevops\n  address: https://dev.azure.com/acme/platform/_git/podinfo\n  serviceAccountName: flux";
+    let provider = PROVIDER.replace("type: googlechat\n  secretRef: {name: url}", azure);
+    let conversion = converted(&format!("{provider}{ALERT}"));
+    assert!(!conversion.report.has(List::Error) && conversion.manifests.is_empty(), "{:#?}", conversion.report);
+    let text = conversion.report.of(List::NoCounterpart).find(|item| item.field == "spec.serviceAccountName");
+    assert!(text.is_some_and(|item| item.text.contains("sign in")), "{:#?}", conversion.report);
+}
+
+#[test]
+fn texts_of_an_alert_are_fields_or_are_mentioned() {
+    for (type_, texts, field, list, fields) in [
+        (
+            "generic\n  address: https://events.example.com",
+            "eventMetadata: {cluster: eu-1, team: red}",
+            "spec.eventMetadata.cluster",
+            List::NoCounterpart,
+            Some("team: red"),
+        ),
+        (
+            "googlechat",
+            "summary: new\n  eventMetadata: {summary: old}",
+            "spec.eventMetadata.summary",
+            List::Ignored,
+            Some("summary: new"),
+        ),
+        ("googlechat", "summary: ''\n  eventMetadata: {summary: old}", "spec.summary", List::Ignored, Some("summary: old")),
+        ("googlechat", "inclusionList: []\n  exclusionList: []", "spec.exclusionList", List::Ignored, None),
+        ("googlechat", "eventMetadata: {}", "spec.eventMetadata", List::Ignored, None),
+    ] {
+        let all = format!("{PROVIDER}{ALERT}").replace("googlechat", type_);
+        let conversion = converted(&all.replace("  eventSources", &format!("  {texts}\n  eventSources")));
+        assert!(!conversion.report.has(List::Error), "{texts}: {:#?}", conversion.report);
+        let about: Vec<_> = conversion.report.items.iter().filter(|item| item.field == field).collect();
+        assert!(about.len() == 1 && about[0].list == list, "{texts}: {about:#?}");
+        let notification = objects(&conversion.manifests[1].text).remove(0);
+        assert_eq!(notification["spec"]["template"]["parameters"]["fields"].as_str(), fields, "{texts}");
+    }
+}
+
+#[test]
+fn variables_of_flux_may_be_in_texts_that_are_copied() {
+    let all =
+        format!("{PROVIDER}{ALERT}").replace("  eventSources", "  eventMetadata: {cluster: '${cluster}'}\n  eventSources");
+    let conversion = converted(&all);
+    let fields = objects(&conversion.manifests[1].text).remove(0);
+    assert_eq!(fields["spec"]["template"]["parameters"]["fields"], "cluster: ${cluster}");
+    assert!(conversion.steps.iter().any(|step| step.contains("variables")), "{:?}", conversion.steps);
+}
+
+#[test]
+fn other_files_of_a_folder_are_ignored_and_files_that_are_named_are_not() {
+    let file = |name: &str, text: &str, is_found| Input { name: name.to_owned(), text: text.to_owned(), is_found };
+    let all = format!("{PROVIDER}{ALERT}");
+    let broken = "a: [\n";
+    let conversion = flux(&[file("x/a.yaml", &all, true), file("x/b.yaml", broken, true)], &options());
+    assert!(!conversion.report.has(List::Error) && conversion.manifests.len() == 2);
+    let conversion = flux(&[file("x/a.yaml", &all, true), file("x/b.yaml", broken, false)], &options());
+    assert!(conversion.report.of(List::Error).any(|item| item.file == "x/b.yaml" && item.text.starts_with("not YAML")));
+    let patch = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\npatches: [{path: p.yaml}]\n";
+    for (name, is_wrong) in [("x/kustomization.yaml", true), ("y/kustomization.yaml", false)] {
+        let conversion = flux(&[file("x/a.yaml", &all, true), file(name, patch, true)], &options());
+        assert_eq!(conversion.report.has(List::Error), is_wrong, "{name}");
+    }
+    // The values of a chart have such fields, too.
+    let values = "resources: {}\nnamespace: x\n";
+    let conversion = flux(&[file("x/a.yaml", &all, true), file("x/values.yaml", values, true)], &options());
+    assert!(!conversion.report.has(List::Error));
+    let list = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [a.yaml]\n";
+    let conversion = flux(&[file("x/a.yaml", &all, true), file("x/kustomization.yaml", list, true)], &options());
+    assert!(!conversion.report.has(List::Error));
+    assert!(flux(&[], &options()).report.items.is_empty());
+}
+
+#[test]
+fn steps_move_credentials_without_showing_them() {
+    for (name, words) in [
+        (
+            "slack-plain-webhook",
+            &["jsonpath='{.spec.address}' | kubectl create secret generic slack-address -n team-a --from-file=address="][..],
+        ),
+        (
+            "pagerduty",
+            &["jsonpath='{.spec.channel}' | kubectl create secret generic pagerduty-routing-key -n shop --from-file=token="],
+        ),
+        (
+            "telegram",
+            &[
+                "printf 'https://api.telegram.org/bot%s/sendMessage'",
+                "secret telegram-token -n default -o jsonpath='{.data.token}'",
+            ],
+        ),
+        (
+            "forges",
+            &["{ IFS=: read -r user password; kubectl", "--from-literal=username=relaybook --from-file=password=/dev/stdin"],
+        ),
+        ("generic-headers", &["secret generic events-headers -n flux-system --from-literal=NAME=VALUE"]),
+        (
+            "services",
+            &["kubectl patch secret zulip-login -n more -p '{\"stringData\":{\"username\":\"bot@acme.zulipchat.com\"}}'"],
+        ),
+        ("image-automation", &["{apiGroups: [image.toolkit.fluxcd.io], resources: [imagepolicies]}"]),
+    ] {
+        let (_, input, _) = cases().into_iter().find(|(of, ..)| of == name).unwrap();
+        let steps = converted(&input).steps.join("\n");
+        assert!(words.iter().all(|word| steps.contains(word)), "{name}: {steps}");
+    }
+}

@@ -1,0 +1,256 @@
+//! `relaybook convert`: notifications of another program as manifests, without a cluster.
+//!
+//! In: files of the other program. Out: manifests that `relaybook lint` accepts, in files or on stdout, and a report about each field. Errors and
+//! problems leave nothing behind.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
+
+use super::lint::counted;
+use super::shared::exit::{Code, Ended};
+use super::shared::files::{ManifestFile, read_manifests};
+use super::shared::write::write;
+use crate::options::values::{CLUSTER_NAME, CONFIG_MAP, NAMESPACE};
+use relaybook_api::ObjectName;
+use relaybook_text::escaped;
+use relaybook_tools::convert::{Conversion, Input, Item, List, Options, argocd, check, flux};
+use relaybook_tools::lint;
+
+#[derive(Debug, Args)]
+pub(super) struct ConvertArgs {
+    #[command(subcommand)]
+    program: Program,
+}
+
+/// The program whose notifications are converted.
+#[derive(Debug, Subcommand)]
+enum Program {
+    /// Convert Alerts and Providers of Flux to `PipelineSets`, Pipelines and Notifications. Of Secrets, only the names of their keys are
+    /// used.
+    Flux(FileArgs),
+    /// Convert the configuration and the subscriptions of Argo CD Notifications to `PipelineSets` and Notifications. Secrets are referred to, and
+    /// never read.
+    Argocd(FileArgs),
+}
+
+/// What differs between the programs.
+struct Words {
+    command: &'static str,
+    run: fn(&[Input], &Options) -> Conversion,
+    /// The kinds of which one has to be in the input.
+    kinds: &'static [&'static str],
+    missing: &'static str,
+    none: &'static str,
+    switch: &'static str,
+    page: &'static str,
+}
+
+const FLUX: Words = Words {
+    command: "relaybook convert flux",
+    run: flux,
+    kinds: &["Alert", "Provider"],
+    missing: "no Alert and no Provider of Flux",
+    none: "no Alert has a counterpart",
+    switch: "delete the Alerts",
+    page: "docs/migrate-flux.md",
+};
+const ARGOCD: Words = Words {
+    command: "relaybook convert argocd",
+    run: argocd,
+    kinds: &["ConfigMap", "NotificationsConfiguration"],
+    missing: "no ConfigMap argocd-notifications-cm",
+    none: "no subscription has a counterpart; the input needs the Applications and AppProjects that subscribe, too",
+    switch: "remove the subscriptions",
+    page: "docs/migrate-argocd.md",
+};
+
+#[derive(Debug, Args)]
+struct FileArgs {
+    /// Files with manifests, in YAML or JSON. `-` is stdin. In a folder, all *.yaml, *.yml and *.json files below it.
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// The folder for the manifests [default: stdout].
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Replace files that exist.
+    #[arg(long, requires = "dir")]
+    force: bool,
+    /// Write the triggers as comments, so that nothing is sent until you activate them.
+    #[arg(long)]
+    no_triggers: bool,
+    /// End with 1 if a field differs or has no counterpart.
+    #[arg(long)]
+    strict: bool,
+    /// The output format.
+    #[arg(short, long, default_value = "text")]
+    output: Output,
+    /// The namespace of objects without a namespace.
+    #[arg(short, long, default_value = "default")]
+    namespace: String,
+    /// Allow http to any host, as `relaybook run --allow-http` does.
+    #[arg(long, env = "RELAYBOOK_ALLOW_HTTP")]
+    allow_http: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// The manifests, or the names of their files, and what a person must read. Fields that were converted or ignored are counted.
+    Text,
+    /// One object: `{files, steps, items}`. Each field of the input is in one item: `{list, file, line, kind, name, field, text}`.
+    Json,
+}
+
+/// The output in JSON.
+#[derive(Debug, Serialize)]
+struct Whole<'a> {
+    files: Vec<Made<'a>>,
+    steps: &'a [String],
+    items: &'a [Item],
+}
+
+/// A manifest in JSON.
+#[derive(Debug, Serialize)]
+struct Made<'a> {
+    file: &'a str,
+    about: &'a str,
+    text: &'a str,
+}
+
+/// Converts files. The error says that there is an error in the input, that nothing was found, or with `--strict` that something differs.
+pub(super) fn convert(args: ConvertArgs) -> anyhow::Result<()> {
+    let (args, words) = match args.program {
+        Program::Flux(args) => (args, &FLUX),
+        Program::Argocd(args) => (args, &ARGOCD),
+    };
+    let mut inputs = Vec::new();
+    for named in &args.files {
+        let files = read_manifests(named, words.command)?.into_iter();
+        inputs.extend(files.map(|ManifestFile { name, text, is_found }| Input { name, text, is_found }));
+    }
+    let options = Options { namespace: args.namespace.clone(), no_triggers: args.no_triggers };
+    let conversion = (words.run)(&inputs, &options);
+    let errors = conversion.report.of(List::Error).count();
+    if errors == 0 {
+        lint(&conversion, &args)?;
+    }
+    let paths = match &args.dir {
+        Some(dir) if !conversion.manifests.is_empty() => write(dir, &conversion.manifests, args.force, "--dir")?,
+        _ => Vec::new(),
+    };
+    match args.output {
+        Output::Json => json(&conversion)?,
+        Output::Text => text(&conversion, words, args.dir.as_deref(), &paths)?,
+    }
+    outcome(&conversion, words, &args, errors)
+}
+
+/// Returns the answer of the command.
+fn outcome(conversion: &Conversion, words: &Words, args: &FileArgs, errors: usize) -> anyhow::Result<()> {
+    let report = &conversion.report;
+    let no = |text: String| Err(Ended::new(Code::No, text).into());
+    if errors > 0 {
+        return no(format!("{}; nothing was converted", counted(errors, "error")));
+    }
+    if !report.items.iter().any(|item| words.kinds.contains(&item.kind.as_str()) && !item.field.is_empty()) {
+        let named: Vec<_> = args.files.iter().map(|file| escaped(&file.display().to_string())).collect();
+        return no(format!("found {} in {}", words.missing, named.join(", ")));
+    }
+    if conversion.manifests.is_empty() {
+        return no(format!("nothing was converted: {}", words.none));
+    }
+    let differences = report.of(List::Differs).chain(report.of(List::NoCounterpart)).count();
+    if args.strict && differences > 0 {
+        return no(format!("{} with another effect, or without a counterpart", counted(differences, "field")));
+    }
+    Ok(())
+}
+
+/// Lints the manifests. The error says that nothing was written.
+fn lint(conversion: &Conversion, args: &FileArgs) -> anyhow::Result<()> {
+    let options = lint::Options {
+        namespace: args.namespace.clone(),
+        config_map: ObjectName::new(NAMESPACE, CONFIG_MAP),
+        cluster_name: CLUSTER_NAME.to_owned(),
+        allow_http: args.allow_http,
+        cross_namespace_refs: true,
+    };
+    let report = check(conversion, &options)?;
+    if report.findings.is_empty() {
+        return Ok(());
+    }
+    for finding in &report.findings {
+        writeln!(io::stderr(), "{}", escaped(&finding.to_string()))?;
+    }
+    let problems = counted(report.findings.len(), "problem");
+    let text = format!("the manifests would have {problems}; nothing was written; change the input");
+    Err(Ended::new(Code::No, text).into())
+}
+
+fn json(conversion: &Conversion) -> anyhow::Result<()> {
+    let made = conversion.manifests.iter();
+    let files = made.map(|one| Made { file: &one.file, about: &one.about, text: &one.text }).collect();
+    let whole = Whole { files, steps: &conversion.steps, items: &conversion.report.items };
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}", serde_json::to_string_pretty(&whole)?)?;
+    Ok(out.flush()?)
+}
+
+/// Prints the manifests on stdout and the report on stderr. If there are files, their names and the report are on stdout.
+fn text(conversion: &Conversion, words: &Words, dir: Option<&Path>, paths: &[String]) -> anyhow::Result<()> {
+    let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
+    if dir.is_some() {
+        let width = paths.iter().map(|path| path.chars().count()).max().unwrap_or_default();
+        for (path, manifest) in paths.iter().zip(&conversion.manifests) {
+            writeln!(out, "{:width$}   {}", escaped(path), manifest.about)?;
+        }
+        lines(conversion, words, &mut out)?;
+        return Ok(out.flush()?);
+    }
+    for (at, manifest) in conversion.manifests.iter().enumerate() {
+        write!(out, "{}{}", if at > 0 { "---\n" } else { "" }, manifest.text)?;
+    }
+    out.flush()?;
+    lines(conversion, words, &mut err)
+}
+
+/// Prints the report, and what to do.
+fn lines(conversion: &Conversion, words: &Words, to: &mut impl Write) -> anyhow::Result<()> {
+    for line in conversion.report.lines() {
+        writeln!(to, "{}", escaped(&line))?;
+    }
+    if !conversion.steps.is_empty() {
+        writeln!(to, "BEFORE YOU APPLY")?;
+        for step in &conversion.steps {
+            writeln!(to, "  {}", escaped(step))?;
+        }
+    }
+    if !conversion.manifests.is_empty() {
+        let Words { switch, page, .. } = words;
+        writeln!(to, "To switch without a gap, apply the manifests, compare the messages of both, and {switch}.")?;
+        writeln!(to, "To switch without double messages, convert with --no-triggers: {page} has the steps.")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use crate::cli::Cli;
+
+    #[test]
+    fn a_program_and_a_file_are_required() {
+        for bad in [&["convert"][..], &["convert", "flux"], &["convert", "weave", "a"], &["convert", "flux", "a", "--force"]]
+        {
+            let error = Cli::try_parse_from([&["relaybook"][..], bad].concat()).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{bad:?}");
+        }
+        let good =
+            ["relaybook", "convert", "flux", "a", "-", "--dir", "out", "--force", "--strict", "--no-triggers", "-o", "json"];
+        assert!(Cli::try_parse_from(good).is_ok());
+        assert!(Cli::try_parse_from(["relaybook", "convert", "argocd", "-"]).is_ok());
+    }
+}
