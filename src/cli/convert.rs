@@ -1,4 +1,4 @@
-//! `relaybook convert`: notifications of another program as manifests, without a cluster.
+//! `relaybook convert`: notifications and pipelines of another program as manifests, without a cluster.
 //!
 //! In: files of the other program. Out: manifests that `relaybook lint` accepts, in files or on stdout, and a report about each field. Errors and
 //! problems leave nothing behind.
@@ -16,7 +16,7 @@ use super::shared::write::write;
 use crate::options::values::{CLUSTER_NAME, CONFIG_MAP, NAMESPACE};
 use relaybook_api::ObjectName;
 use relaybook_text::escaped;
-use relaybook_tools::convert::{Conversion, Input, Item, List, Options, argocd, check, flux};
+use relaybook_tools::convert::{Conversion, Input, Item, List, Options, argocd, check, flux, kargo, weave};
 use relaybook_tools::lint;
 
 #[derive(Debug, Args)]
@@ -25,15 +25,19 @@ pub(super) struct ConvertArgs {
     program: Program,
 }
 
-/// The program whose notifications are converted.
+/// The program whose objects are converted.
 #[derive(Debug, Subcommand)]
 enum Program {
     /// Convert Alerts and Providers of Flux to `PipelineSets`, Pipelines and Notifications. Of Secrets, only the names of their keys are
     /// used.
-    Flux(FileArgs),
+    Flux(NotificationArgs),
     /// Convert the configuration and the subscriptions of Argo CD Notifications to `PipelineSets` and Notifications. Secrets are referred to, and
     /// never read.
-    Argocd(FileArgs),
+    Argocd(NotificationArgs),
+    /// Convert Pipelines of Weave GitOps to Pipelines. Their promotions are suspended.
+    Weave(FileArgs),
+    /// Convert the names of Stages of Kargo to Pipelines that follow their Applications of Argo CD.
+    Kargo(FileArgs),
 }
 
 /// What differs between the programs.
@@ -44,8 +48,8 @@ struct Words {
     kinds: &'static [&'static str],
     missing: &'static str,
     none: &'static str,
-    switch: &'static str,
-    page: &'static str,
+    /// What to do with the manifests.
+    next: [&'static str; 2],
 }
 
 const FLUX: Words = Words {
@@ -54,8 +58,10 @@ const FLUX: Words = Words {
     kinds: &["Alert", "Provider"],
     missing: "no Alert and no Provider of Flux",
     none: "no Alert has a counterpart",
-    switch: "delete the Alerts",
-    page: "docs/migrate-flux.md",
+    next: [
+        "To switch without a gap, apply the manifests, compare the messages of both, and delete the Alerts.",
+        "To switch without double messages, convert with --no-triggers: docs/migrate-flux.md has the steps.",
+    ],
 };
 const ARGOCD: Words = Words {
     command: "relaybook convert argocd",
@@ -63,9 +69,44 @@ const ARGOCD: Words = Words {
     kinds: &["ConfigMap", "NotificationsConfiguration"],
     missing: "no ConfigMap argocd-notifications-cm",
     none: "no subscription has a counterpart; the input needs the Applications and AppProjects that subscribe, too",
-    switch: "remove the subscriptions",
-    page: "docs/migrate-argocd.md",
+    next: [
+        "To switch without a gap, apply the manifests, compare the messages of both, and stop the notifications controller of Argo CD. \
+         Keep the subscriptions, because Relaybook reads them.",
+        "To switch without double messages, convert with --no-triggers: docs/migrate-argocd.md has the steps.",
+    ],
 };
+const WEAVE: Words = Words {
+    command: "relaybook convert weave",
+    run: weave,
+    kinds: &["Pipeline"],
+    missing: "no Pipeline of Weave GitOps",
+    none: "no Pipeline is complete",
+    next: [
+        "Apply the manifests. All promotions are suspended, so both programs cannot promote at the same time.",
+        "docs/promotions-weave-gitops.md has the steps to switch.",
+    ],
+};
+const KARGO: Words = Words {
+    command: "relaybook convert kargo",
+    run: kargo,
+    kinds: &["Stage"],
+    missing: "no Stage of Kargo",
+    none: "no Application of the input belongs to a Stage; the input needs the Applications, too",
+    next: [
+        "The Pipelines only follow the Applications: Kargo continues to promote.",
+        "Add Notifications: relaybook init writes one.",
+    ],
+};
+
+/// Options for what sends notifications.
+#[derive(Debug, Args)]
+struct NotificationArgs {
+    #[command(flatten)]
+    files: FileArgs,
+    /// Write the triggers as comments, so that nothing is sent until you activate them.
+    #[arg(long)]
+    no_triggers: bool,
+}
 
 #[derive(Debug, Args)]
 struct FileArgs {
@@ -78,9 +119,6 @@ struct FileArgs {
     /// Replace files that exist.
     #[arg(long, requires = "dir")]
     force: bool,
-    /// Write the triggers as comments, so that nothing is sent until you activate them.
-    #[arg(long)]
-    no_triggers: bool,
     /// End with 1 if a field differs or has no counterpart.
     #[arg(long)]
     strict: bool,
@@ -121,16 +159,18 @@ struct Made<'a> {
 
 /// Converts files. The error says that there is an error in the input, that nothing was found, or with `--strict` that something differs.
 pub(super) fn convert(args: ConvertArgs) -> anyhow::Result<()> {
-    let (args, words) = match args.program {
-        Program::Flux(args) => (args, &FLUX),
-        Program::Argocd(args) => (args, &ARGOCD),
+    let (args, no_triggers, words) = match args.program {
+        Program::Flux(args) => (args.files, args.no_triggers, &FLUX),
+        Program::Argocd(args) => (args.files, args.no_triggers, &ARGOCD),
+        Program::Weave(args) => (args, false, &WEAVE),
+        Program::Kargo(args) => (args, false, &KARGO),
     };
     let mut inputs = Vec::new();
     for named in &args.files {
         let files = read_manifests(named, words.command)?.into_iter();
         inputs.extend(files.map(|ManifestFile { name, text, is_found }| Input { name, text, is_found }));
     }
-    let options = Options { namespace: args.namespace.clone(), no_triggers: args.no_triggers };
+    let options = Options { namespace: args.namespace.clone(), no_triggers };
     let conversion = (words.run)(&inputs, &options);
     let errors = conversion.report.of(List::Error).count();
     if errors == 0 {
@@ -228,9 +268,9 @@ fn lines(conversion: &Conversion, words: &Words, to: &mut impl Write) -> anyhow:
         }
     }
     if !conversion.manifests.is_empty() {
-        let Words { switch, page, .. } = words;
-        writeln!(to, "To switch without a gap, apply the manifests, compare the messages of both, and {switch}.")?;
-        writeln!(to, "To switch without double messages, convert with --no-triggers: {page} has the steps.")?;
+        for line in words.next {
+            writeln!(to, "{line}")?;
+        }
     }
     Ok(())
 }
@@ -243,14 +283,21 @@ mod tests {
 
     #[test]
     fn a_program_and_a_file_are_required() {
-        for bad in [&["convert"][..], &["convert", "flux"], &["convert", "weave", "a"], &["convert", "flux", "a", "--force"]]
-        {
+        for bad in [
+            &["convert"][..],
+            &["convert", "flux"],
+            &["convert", "helm", "a"],
+            &["convert", "weave", "a", "--no-triggers"],
+            &["convert", "flux", "a", "--force"],
+        ] {
             let error = Cli::try_parse_from([&["relaybook"][..], bad].concat()).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{bad:?}");
         }
         let good =
             ["relaybook", "convert", "flux", "a", "-", "--dir", "out", "--force", "--strict", "--no-triggers", "-o", "json"];
         assert!(Cli::try_parse_from(good).is_ok());
-        assert!(Cli::try_parse_from(["relaybook", "convert", "argocd", "-"]).is_ok());
+        for program in ["argocd", "weave", "kargo"] {
+            assert!(Cli::try_parse_from(["relaybook", "convert", program, "-", "--strict"]).is_ok(), "{program}");
+        }
     }
 }

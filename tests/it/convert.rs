@@ -125,7 +125,9 @@ async fn the_api_server_accepts_what_is_written() {
     let world = World::new("convert-accepted").await;
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     let of = |program: &'static str, folder: &str| inputs(folder).into_iter().map(move |input| (program, input));
-    for (program, input) in of("flux", "testdata").chain(of("argocd", "argocd/testdata")) {
+    let notifications = of("flux", "testdata").chain(of("argocd", "argocd/testdata"));
+    let pipelines = of("weave", "pipelines/testdata/weave").chain(of("kargo", "pipelines/testdata/kargo"));
+    for (program, input) in notifications.chain(pipelines) {
         let (code, out, err) = run_for(program, &[input.to_str().unwrap(), "-o", "json"], "");
         assert_eq!(code, Some(0), "{}: {err}", input.display());
         let all: Value = serde_json::from_str(&out).unwrap();

@@ -1,4 +1,4 @@
-//! Notifications of other programs as objects of Relaybook. Pure.
+//! Notifications and pipelines of other programs as objects of Relaybook. Pure.
 //!
 //! In: files with objects of another program ([`Input`]), and what the person chose ([`Options`]). Out: manifests, the commands that come
 //! before them, and a [`Report`] that has each field of the input in exactly one list ([`Conversion`]). [`check`] lints the manifests.
@@ -9,12 +9,16 @@
 mod argocd;
 mod flux;
 mod ledger;
+mod pipelines;
 mod report;
+#[cfg(test)]
+mod testing;
 #[cfg(test)]
 mod tests;
 
 pub use argocd::convert as argocd;
 pub use flux::convert as flux;
+pub use pipelines::{kargo, weave};
 pub use report::{Item, List, Report};
 
 use crate::init::Manifest;

@@ -1,90 +1,39 @@
-//! Tests conversions of whole files. `testdata/NAME.yaml` is the input, and `NAME.out.yaml` what it becomes.
-//!
-//! The inputs follow the examples of Flux's documentation. A comment at the end of a line is the list that the line must be in; a line without one
-//! is CONVERTED. No program made the expected files.
+//! Tests conversions of the Alerts and Providers of Flux. The inputs follow the examples of Flux's documentation.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::Path;
-
-use relaybook_api::ObjectName;
 use relaybook_settings::manifests::field::is_within;
 use relaybook_settings::manifests::read;
 use serde_json::{Value, json};
 
 use super::ledger::leaves;
+use super::testing::{Case, cases, inputs, linted, objects, shown};
 use super::*;
 
-const LISTS: [List; 5] = [List::Differs, List::NoCounterpart, List::Ignored, List::Error, List::Converted];
 /// A part of each credential in the inputs, as text and in base64.
 const CREDENTIALS: [&str; 2] = ["MARKER", "TUFSS0VS"];
 
-/// Returns name, input and expected output of each case.
-fn cases() -> Vec<(String, String, String)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/convert/testdata");
-    let names = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut names: Vec<_> = names.filter_map(|name| Some(name.strip_suffix(".out.yaml")?.to_owned())).collect();
-    names.sort();
-    let read = |name: &str, end: &str| fs::read_to_string(folder.join(format!("{name}{end}"))).unwrap();
-    names.into_iter().map(|name| (name.clone(), read(&name, ".yaml"), read(&name, ".out.yaml"))).collect()
+fn all() -> Vec<Case> {
+    cases("testdata", 20)
 }
 
 fn options() -> Options {
     Options { namespace: "default".to_owned(), no_triggers: false }
 }
 
-fn inputs(text: &str) -> Vec<Input> {
-    vec![Input { name: "in.yaml".to_owned(), text: text.to_owned(), is_found: false }]
-}
-
 fn converted(text: &str) -> Conversion {
     flux(&inputs(text), &options())
 }
 
-fn objects(text: &str) -> Vec<Value> {
-    read(text).into_iter().map(|document| document.unwrap().value).collect()
-}
-
-fn linted(conversion: &Conversion) -> lint::Report {
-    let options = lint::Options {
-        namespace: "default".to_owned(),
-        config_map: ObjectName::new("relaybook-system", "relaybook-config"),
-        cluster_name: "in-cluster".to_owned(),
-        allow_http: false,
-        cross_namespace_refs: true,
-    };
-    check(conversion, &options).unwrap()
-}
-
-/// Returns everything that a person can see.
-fn shown(conversion: &Conversion) -> String {
-    let manifests = conversion.manifests.iter().flat_map(|one| [one.file.clone(), one.about.clone(), one.text.clone()]);
-    let items = conversion.report.items.iter().map(|item| serde_json::to_string(item).unwrap());
-    let all = manifests.chain(conversion.steps.clone()).chain(conversion.report.lines()).chain(items);
-    all.collect::<Vec<_>>().join("\n")
-}
-
 #[test]
 fn inputs_become_what_a_person_wrote() {
-    let cases = cases();
-    assert!(cases.len() >= 20, "{}", cases.len());
-    for (name, input, expected) in cases {
-        let conversion = converted(&input);
-        let errors: Vec<_> = conversion.report.of(List::Error).collect();
-        assert!(errors.is_empty(), "{name}: {errors:#?}");
-        let found: Vec<Value> = conversion.manifests.iter().flat_map(|one| objects(&one.text)).collect();
-        let expected = objects(&expected);
-        for (found, expected) in found.iter().zip(&expected) {
-            assert_eq!(found, expected, "{name}");
-        }
-        assert_eq!(found.len(), expected.len(), "{name}");
+    for case in all() {
+        case.has_become(&converted(&case.input));
     }
 }
 
 #[test]
 fn what_is_written_is_accepted_by_the_lint() {
-    for (name, input, _) in cases() {
-        let report = linted(&converted(&input));
+    for Case { name, input, .. } in all() {
+        let report = linted(&converted(&input), "default");
         assert!(report.findings.is_empty(), "{name}: {:#?}", report.findings);
         assert!(report.objects > 1, "{name}");
     }
@@ -92,27 +41,14 @@ fn what_is_written_is_accepted_by_the_lint() {
 
 #[test]
 fn each_line_is_in_the_list_that_a_person_wrote() {
-    for (name, input, _) in cases() {
-        let report = converted(&input).report;
-        let mut by_line: BTreeMap<u64, BTreeSet<List>> = BTreeMap::new();
-        for item in &report.items {
-            by_line.entry(item.line).or_default().insert(item.list);
-        }
-        for (number, line) in (1..).zip(input.lines()) {
-            let written = LISTS.into_iter().find(|list| line.ends_with(&format!("# {}", list.title())));
-            let found = by_line.remove(&number);
-            if written.is_some() || found.is_some() {
-                let expected = BTreeSet::from([written.unwrap_or(List::Converted)]);
-                assert_eq!(found.unwrap_or_default(), expected, "{name}:{number}: {line}");
-            }
-        }
-        assert!(by_line.is_empty(), "{name}: {by_line:?}");
+    for case in all() {
+        case.has_lines(&converted(&case.input).report);
     }
 }
 
 #[test]
 fn each_field_is_in_exactly_one_list() {
-    for (name, input, _) in cases() {
+    for Case { name, input, .. } in all() {
         let report = converted(&input).report;
         for document in read(&input).into_iter().map(Result::unwrap) {
             if !["Alert", "Provider"].contains(&document.kind()) {
@@ -134,7 +70,7 @@ fn each_field_is_in_exactly_one_list() {
 
 #[test]
 fn no_output_contains_a_credential() {
-    for (name, input, _) in cases() {
+    for Case { name, input, .. } in all() {
         let shown = shown(&converted(&input));
         assert!(CREDENTIALS.iter().all(|part| !shown.contains(part)), "{name}: {shown}");
     }
@@ -152,7 +88,7 @@ fn no_output_contains_a_credential() {
 
 #[test]
 fn without_triggers_nothing_is_sent_until_a_person_activates_them() {
-    for (name, input, _) in cases() {
+    for Case { name, input, .. } in all() {
         let conversion = flux(&inputs(&input), &Options { no_triggers: true, ..options() });
         for manifest in conversion.manifests.iter().filter(|one| one.file.contains(".notification-")) {
             assert_eq!(objects(&manifest.text)[0]["spec"]["triggers"], json!([]), "{name}");
@@ -169,7 +105,7 @@ fn without_triggers_nothing_is_sent_until_a_person_activates_them() {
             assert!(is_suspended || active["spec"]["triggers"] == *expected, "{name}: {}", manifest.text);
             assert!(!active["spec"]["triggers"].as_array().unwrap().is_empty(), "{name}: {}", manifest.text);
         }
-        assert!(linted(&conversion).findings.is_empty(), "{name}");
+        assert!(linted(&conversion, "default").findings.is_empty(), "{name}");
     }
 }
 
@@ -412,7 +348,7 @@ fn steps_move_credentials_without_showing_them() {
         ),
         ("image-automation", &["{apiGroups: [image.toolkit.fluxcd.io], resources: [imagepolicies]}"]),
     ] {
-        let (_, input, _) = cases().into_iter().find(|(of, ..)| of == name).unwrap();
+        let Case { input, .. } = all().into_iter().find(|case| case.name == name).unwrap();
         let steps = converted(&input).steps.join("\n");
         assert!(words.iter().all(|word| steps.contains(word)), "{name}: {steps}");
     }

@@ -65,7 +65,7 @@ impl Notification {
         });
         let mut text = yaml(&object);
         if no_triggers {
-            let mut comment = "  # To switch, remove the subscriptions in Argo CD, the empty list, and the `# ` before the lines below this \
+            let mut comment = "  # To switch, stop the notifications controller of Argo CD. Then remove the empty list and the `# ` before the lines below this \
                  one.\n  # triggers:\n"
                 .to_owned();
             for trigger in &self.triggers {

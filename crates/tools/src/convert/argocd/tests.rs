@@ -1,74 +1,35 @@
-//! Tests conversions of whole files. `testdata/NAME.yaml` is the input, and `NAME.out.yaml` what it becomes.
-//!
-//! A comment at the end of a line, also one of Go's templates, is the list that the line must be in; a line without one is CONVERTED. No program
-//! of Relaybook made the expected files.
+//! Tests conversions of the configuration of Argo CD Notifications.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::Path;
-
-use relaybook_api::ObjectName;
-use relaybook_settings::manifests::read;
-use serde_json::Value;
+use std::collections::BTreeSet;
 
 use super::*;
-use crate::convert::check;
-use crate::lint;
+use crate::convert::testing::{Case, cases, inputs, linted, objects, shown};
 
-const LISTS: [List; 5] = [List::Differs, List::NoCounterpart, List::Ignored, List::Error, List::Converted];
+fn all() -> Vec<Case> {
+    cases("argocd/testdata", 26)
+}
 
-/// Returns name, input and expected output of each case.
-fn cases() -> Vec<(String, String, String)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/convert/argocd/testdata");
-    let names = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut names: Vec<_> = names.filter_map(|name| Some(name.strip_suffix(".out.yaml")?.to_owned())).collect();
-    names.sort();
-    let read = |name: &str, end: &str| fs::read_to_string(folder.join(format!("{name}{end}"))).unwrap();
-    names.into_iter().map(|name| (name.clone(), read(&name, ".yaml"), read(&name, ".out.yaml"))).collect()
+/// Returns the input of a case.
+fn input_of(name: &str) -> String {
+    all().into_iter().find(|case| case.name == name).unwrap().input
 }
 
 fn converted(text: &str, no_triggers: bool) -> Conversion {
-    let inputs = [Input { name: "in.yaml".to_owned(), text: text.to_owned(), is_found: false }];
-    convert(&inputs, &Options { namespace: "argocd".to_owned(), no_triggers })
-}
-
-fn objects(text: &str) -> Vec<Value> {
-    read(text).into_iter().map(|document| document.unwrap().value).collect()
-}
-
-fn linted(conversion: &Conversion) -> lint::Report {
-    let options = lint::Options {
-        namespace: "argocd".to_owned(),
-        config_map: ObjectName::new("relaybook-system", "relaybook-config"),
-        cluster_name: "in-cluster".to_owned(),
-        allow_http: false,
-        cross_namespace_refs: true,
-    };
-    check(conversion, &options).unwrap()
+    convert(&inputs(text), &Options { namespace: "argocd".to_owned(), no_triggers })
 }
 
 #[test]
 fn inputs_become_what_a_person_wrote() {
-    let cases = cases();
-    assert!(cases.len() >= 26, "{}", cases.len());
-    for (name, input, expected) in cases {
-        let conversion = converted(&input, false);
-        let errors: Vec<_> = conversion.report.of(List::Error).collect();
-        assert!(errors.is_empty(), "{name}: {errors:#?}");
-        let found: Vec<Value> = conversion.manifests.iter().flat_map(|one| objects(&one.text)).collect();
-        let expected = objects(&expected);
-        for (found, expected) in found.iter().zip(&expected) {
-            assert_eq!(found, expected, "{name}");
-        }
-        assert_eq!(found.len(), expected.len(), "{name}");
+    for case in all() {
+        case.has_become(&converted(&case.input, false));
     }
 }
 
 #[test]
 fn what_is_written_is_accepted_by_the_lint() {
-    for (name, input, _) in cases() {
+    for Case { name, input, .. } in all() {
         for no_triggers in [false, true] {
-            let report = linted(&converted(&input, no_triggers));
+            let report = linted(&converted(&input, no_triggers), "argocd");
             assert!(report.findings.is_empty(), "{name}: {:#?}", report.findings);
             assert!(report.objects > 1, "{name}");
         }
@@ -77,43 +38,19 @@ fn what_is_written_is_accepted_by_the_lint() {
 
 #[test]
 fn each_line_is_in_exactly_the_list_that_a_person_wrote() {
-    for (name, input, _) in cases() {
-        let report = converted(&input, false).report;
-        let mut by_line: BTreeMap<u64, BTreeSet<List>> = BTreeMap::new();
-        for item in &report.items {
-            by_line.entry(item.line).or_default().insert(item.list);
-        }
-        for (number, line) in (1..).zip(input.lines()) {
-            let ends = |list: &List| {
-                line.ends_with(&format!("# {}", list.title())) || line.ends_with(&format!("{{{{/* {} */}}}}", list.title()))
-            };
-            let written = LISTS.into_iter().find(ends);
-            let found = by_line.remove(&number);
-            if written.is_some() || found.is_some() {
-                let expected = BTreeSet::from([written.unwrap_or(List::Converted)]);
-                assert_eq!(found.unwrap_or_default(), expected, "{name}:{number}: {line}");
-            }
-        }
-        assert!(by_line.is_empty(), "{name}: {by_line:?}");
+    for case in all() {
+        let report = converted(&case.input, false).report;
+        case.has_lines(&report);
         let fields: BTreeSet<_> = report.items.iter().map(|item| (&item.kind, &item.name, &item.field)).collect();
-        assert_eq!(fields.len(), report.items.len(), "{name}: a field is in two items");
+        assert_eq!(fields.len(), report.items.len(), "{}: a field is in two items", case.name);
     }
 }
 
 #[test]
 fn no_output_contains_a_credential() {
-    for (name, input, _) in cases() {
-        let conversion = converted(&input, false);
-        let items = conversion.report.items.iter().map(|item| serde_json::to_string(item).unwrap());
-        let all: Vec<String> = conversion
-            .manifests
-            .iter()
-            .map(|one| one.text.clone())
-            .chain(conversion.steps.clone())
-            .chain(conversion.report.lines())
-            .chain(items)
-            .collect();
-        assert!(!all.join("\n").contains("MARKER"), "{name}: {all:#?}");
+    for Case { name, input, .. } in all() {
+        let shown = shown(&converted(&input, false));
+        assert!(!shown.contains("MARKER"), "{name}: {shown}");
     }
     let broken =
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: argocd-notifications-cm}\ndata:\n  service.slack: 'a: [MARKER'\n";
@@ -132,7 +69,7 @@ fn steps_move_credentials_without_showing_them() {
         ("alertmanager", "--from-literal=password=PASSWORD"),
         ("webhook-text", "secret generic argocd-audit-headers -n argocd --from-literal=X-Key=VALUE"),
     ] {
-        let (_, input, _) = cases().into_iter().find(|(of, ..)| of == name).unwrap();
+        let input = input_of(name);
         let steps = converted(&input, false).steps.join("\n");
         assert!(steps.contains(words), "{name}: {steps}");
     }
@@ -140,7 +77,7 @@ fn steps_move_credentials_without_showing_them() {
 
 #[test]
 fn what_cannot_be_understood_is_an_error_with_its_line_and_nothing_is_written() {
-    let (_, good, _) = cases().into_iter().find(|(name, ..)| name == "slack-for-all").unwrap();
+    let good = input_of("slack-for-all");
     for (from, to, words) in [
         ("service.slack:", "service.slak:", "did you mean slack?"),
         ("token: $slack-token", "token: $slack-token\n    colour: red", "unknown field"),
@@ -165,7 +102,7 @@ fn what_cannot_be_understood_is_an_error_with_its_line_and_nothing_is_written() 
 
 #[test]
 fn without_triggers_the_list_is_a_comment() {
-    let (_, input, _) = cases().into_iter().find(|(name, ..)| name == "slack-for-all").unwrap();
+    let input = input_of("slack-for-all");
     let conversion = converted(&input, true);
     for manifest in conversion.manifests.iter().filter(|one| one.file.contains(".notification-")) {
         assert_eq!(objects(&manifest.text)[0]["spec"]["triggers"], serde_json::json!([]));
@@ -175,7 +112,7 @@ fn without_triggers_the_list_is_a_comment() {
 
 #[test]
 fn more_names_than_can_be_recorded_have_no_counterpart() {
-    let (_, input, _) = cases().into_iter().find(|(name, ..)| name == "catalog").unwrap();
+    let input = input_of("catalog");
     let more = input.replace(
         "    notifications.argoproj.io/subscribe.on-created.slack:",
         "    notifications.argoproj.io/subscribe.slack: x\n    notifications.argoproj.io/subscribe.on-created.slack:",
@@ -183,12 +120,12 @@ fn more_names_than_can_be_recorded_have_no_counterpart() {
     let more = more.replacen("data:\n", "data:\n  defaultTriggers: '[on-created]'\n", 1);
     let conversion = converted(&more, false);
     assert!(conversion.report.of(List::NoCounterpart).any(|item| item.text.contains("at most 8 names")));
-    assert!(linted(&conversion).findings.is_empty());
+    assert!(linted(&conversion, "argocd").findings.is_empty());
 }
 
 #[test]
 fn what_would_not_be_json_is_left_out() {
-    let (_, input, _) = cases().into_iter().find(|(name, ..)| name == "slack-options").unwrap();
+    let input = input_of("slack-options");
     let from = "[{\"type\": \"section\"";
     assert!(input.contains(from));
     for to in ["[,{\"type\": \"section\"", "[{{.app.metadata.name}}, {\"type\": \"section\""] {
@@ -196,6 +133,6 @@ fn what_would_not_be_json_is_left_out() {
         let is_told =
             |item: &Item| item.field.ends_with("slack.blocks") && item.text.starts_with("as a template of Relaybook");
         assert!(conversion.report.of(List::NoCounterpart).any(is_told), "{:#?}", conversion.report);
-        assert!(conversion.manifests.len() == 2 && linted(&conversion).findings.is_empty());
+        assert!(conversion.manifests.len() == 2 && linted(&conversion, "argocd").findings.is_empty());
     }
 }
