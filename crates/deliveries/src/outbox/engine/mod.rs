@@ -303,8 +303,16 @@ impl Engine {
             return;
         }
         let key = record.lane();
-        if self.lanes.find(&record.id).is_some_and(|(known, _)| *known == key) {
-            return self.take_over(&key, record, facts);
+        if let Some((known, place)) = self.lanes.find(&record.id) {
+            if *known == key {
+                return self.take_over(&key, record, facts);
+            }
+            // After an edit of `ordering` the dispatcher can record a delivery for another lane, although its request is already under way. The
+            // lane that works on it writes the result. In the other lane, the request would be repeated.
+            let busy = self.lanes.get(known).filter(|slot| slot.lane.at_work() == Some(place));
+            if busy.and_then(|slot| slot.lane.get(place)).is_some_and(|busy| busy.uid == record.uid && !record.again) {
+                return;
+            }
         }
         // Another replica has settled it and has started to redeliver it.
         if let Some(known) = self.lanes.remove(&record.id) {

@@ -154,17 +154,21 @@ impl Lanes {
     }
 
     /// Returns whether another lane contains an older delivery that must be sent first. This can happen after an edit of `ordering`,
-    /// because the order is also kept between a target's lane and the pipeline's lane.
+    /// because the order is also kept between a target's lane and the pipeline's lane. A superseded delivery counts until its outcome is written,
+    /// because after a crash it would be sent.
     pub(crate) fn is_behind(&self, key: &LaneKey, head: &Record) -> bool {
         if key.is_again() {
             return false;
         }
         let place = Place::from(&*head.spec);
         if key.lane == PIPELINE_LANE {
-            let older = |(_, slot): (&LaneKey, &Slot)| slot.lane.iter().next().is_some_and(|(first, _)| first < place);
-            return self.beside(key).any(older);
+            let is_older = |slot: &Slot| slot.lane.iter().next().is_some_and(|(first, _)| first < place);
+            return self.beside(key).any(|(_, slot)| slot.lane.is_marking() || is_older(slot));
         }
         let pipeline = self.get(&key.of_pipeline());
+        if pipeline.is_some_and(|slot| slot.lane.is_marking()) {
+            return true;
+        }
         let mut older = pipeline.into_iter().flat_map(|slot| slot.lane.iter()).take_while(|(at, _)| *at < place);
         let about = head.spec.log_subject();
         older.any(|(_, record)| record.spec.log_subject() == about)
