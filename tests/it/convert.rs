@@ -53,6 +53,24 @@ const PROVIDER: &str = "apiVersion: notification.toolkit.fluxcd.io/v1beta3\nkind
     spec:\n  type: googlechat\n  secretRef: {name: url}\n";
 const SECRET: &str = "apiVersion: v1\nkind: Secret\nmetadata: {name: url, namespace: a}\nstringData: {address: 'https://sesame.example.com'}\n";
 
+/// Applies the files of a folder with kubectl.
+async fn apply(world: &World, folder: &Path) {
+    let mut command = Command::new(control_plane::kubectl());
+    command.args(["apply", "-f"]).arg(folder).env("KUBECONFIG", &world.kubeconfig).stdin(Stdio::null());
+    let output = tokio::task::spawn_blocking(move || command.output().expect("kubectl runs")).await.expect("joined");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Waits until a set has made a pipeline, and its targets are observed.
+async fn made(world: &World, pipeline: &str) {
+    eventually("the set has made the pipeline", async || {
+        let found = world.api::<Pipeline>().get_opt(pipeline).await.map_err(|error| error.to_string())?;
+        found.map(drop).ok_or_else(|| pipeline.to_owned())
+    })
+    .await;
+    world.observed(pipeline).await;
+}
+
 #[tokio::test]
 async fn converted_alerts_report_what_they_name() {
     let world = World::new("convert-flux").await;
@@ -90,20 +108,12 @@ async fn converted_alerts_report_what_they_name() {
     let (code, said, err) =
         world.command(&["convert", "flux", input.to_str().unwrap(), "--dir", out.to_str().unwrap()]).await;
     assert_eq!(code, Some(0), "{said}{err}");
-    let mut command = Command::new(control_plane::kubectl());
-    command.args(["apply", "-f"]).arg(&out).env("KUBECONFIG", &world.kubeconfig).stdin(Stdio::null());
-    let output = tokio::task::spawn_blocking(move || command.output().expect("kubectl runs")).await.expect("joined");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    apply(&world, &out).await;
 
     let _relaybook = Relaybook::start(&world).await;
     for app in ["web", "shop"] {
         let pipeline = format!("kustomization.{}.{app}", world.ns);
-        eventually("the set has made the pipeline", async || {
-            let found = world.api::<Pipeline>().get_opt(&pipeline).await.map_err(|error| error.to_string())?;
-            found.map(drop).ok_or_else(|| pipeline.clone())
-        })
-        .await;
-        world.observed(&pipeline).await;
+        made(&world, &pipeline).await;
         world.cursor(&pipeline, "errors").await;
         world.cursor(&pipeline, "web").await;
     }
@@ -281,20 +291,12 @@ async fn converted_subscriptions_report_the_applications_that_subscribe() {
     let args = ["convert", "argocd", "--allow-http", input.to_str().unwrap(), "--dir", out.to_str().unwrap()];
     let (code, said, err) = world.command(&args).await;
     assert_eq!(code, Some(0), "{said}{err}");
-    let mut command = Command::new(control_plane::kubectl());
-    command.args(["apply", "-f"]).arg(&out).env("KUBECONFIG", &world.kubeconfig).stdin(Stdio::null());
-    let output = tokio::task::spawn_blocking(move || command.output().expect("kubectl runs")).await.expect("joined");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    apply(&world, &out).await;
 
     let _relaybook = Relaybook::start(&world).await;
     for name in ["web", "quiet"] {
         let pipeline = format!("application.{}.{name}", world.ns);
-        eventually("the set has made the pipeline", async || {
-            let found = world.api::<Pipeline>().get_opt(&pipeline).await.map_err(|error| error.to_string())?;
-            found.map(drop).ok_or_else(|| pipeline.clone())
-        })
-        .await;
-        world.observed(&pipeline).await;
+        made(&world, &pipeline).await;
         world.cursor(&pipeline, "hook-failed").await;
     }
     status("quiet", "Failed", "2").await;

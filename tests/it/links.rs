@@ -41,6 +41,16 @@ fn text<'a>(message: &'a Value, field: &str) -> &'a str {
     message[field].as_str().expect("a text")
 }
 
+/// Creates pipeline `shop` for Application `web`, and a notification about each deployment.
+async fn reported(world: &World, receiver: &Receiver, body: &str) {
+    let app = json!({"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "name": "web"});
+    let environments = json!([{"name": "dev", "targets": [{"namespace": world.ns}]}]);
+    let spec = json!({"appRef": app, "environments": environments});
+    world.create::<Pipeline>(json!({"metadata": {"name": "shop"}, "spec": spec})).await;
+    let over = json!({"triggers": [{"type": "Deployed"}], "endpoint": {"url": receiver.url("/hook")}});
+    world.builtin("hook", receiver, json!({"inline": {"body": body}}), over).await;
+}
+
 #[tokio::test]
 async fn a_message_links_to_the_commits_of_its_revisions() {
     let world = World::new("links").await;
@@ -61,12 +71,7 @@ async fn a_message_links_to_the_commits_of_its_revisions() {
     });
     let config = json!({"metadata": {"name": "relaybook-config"}, "data": {"config.yaml": config.to_string()}});
     world.create::<ConfigMap>(config).await;
-    let app = json!({"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "name": "web"});
-    let environments = json!([{"name": "dev", "targets": [{"namespace": world.ns}]}]);
-    let spec = json!({"appRef": app, "environments": environments});
-    world.create::<Pipeline>(json!({"metadata": {"name": "shop"}, "spec": spec})).await;
-    let over = json!({"triggers": [{"type": "Deployed"}], "endpoint": {"url": receiver.url("/hook")}});
-    world.builtin("hook", &receiver, json!({"inline": {"body": BODY}}), over).await;
+    reported(&world, &receiver, BODY).await;
     let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 

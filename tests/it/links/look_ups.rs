@@ -3,11 +3,10 @@
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DynamicObject, PostParams};
-use relaybook_api::Pipeline;
 use relaybook_api::delivery::Outcome;
 use serde_json::{Value, json};
 
-use super::{applications, synced, text};
+use super::{applications, reported, synced, text};
 use crate::support::forge_proxy::{ForgeProxy, Trouble};
 use crate::support::gitea::repository::Style;
 use crate::support::gitea::{Gitea, Person, Repository, shared};
@@ -45,12 +44,7 @@ impl Stage {
         .expect("an object");
         applications(&world).create(&PostParams::default(), &object).await.expect("created");
         synced(&world, &first, &repository.url()).await;
-        let app = json!({"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "name": "web"});
-        let environments = json!([{"name": "dev", "targets": [{"namespace": world.ns}]}]);
-        let spec = json!({"appRef": app, "environments": environments});
-        world.create::<Pipeline>(json!({"metadata": {"name": "shop"}, "spec": spec})).await;
-        let over = json!({"triggers": [{"type": "Deployed"}], "endpoint": {"url": receiver.url("/hook")}});
-        world.builtin("hook", &receiver, json!({"inline": {"body": BODY}}), over).await;
+        reported(&world, &receiver, BODY).await;
         Self { world, receiver, gitea, person, repository, first }
     }
 

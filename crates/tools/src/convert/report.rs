@@ -16,7 +16,7 @@ pub enum List {
     Differs,
     /// Relaybook has nothing like it.
     NoCounterpart,
-    /// It has no effect on what is sent.
+    /// It does not change the messages.
     Ignored,
     /// It cannot be understood, so there are no manifests.
     Error,
