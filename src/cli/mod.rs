@@ -126,7 +126,7 @@ impl Cli {
             Command::Run(options) => run::run(*options),
             Command::Crds => crds(),
             Command::Init(args) => run_on_cluster(&args.place.access.clone(), init::init(*args)),
-            Command::Convert(args) => convert::convert(*args),
+            Command::Convert(args) => run_on_cluster(&args.access(), convert::convert(*args)),
             Command::Lint(args) => lint::lint(*args),
             Command::Render(args) => run_on_cluster(&args.place.access.clone(), render::render(*args)),
             Command::Explain(args) => run_on_cluster(&args.place.access.clone(), explain::explain(*args)),

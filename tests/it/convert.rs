@@ -6,10 +6,12 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use relaybook_api::{Notification, Pipeline, PipelineSet};
 use serde_json::{Value, json};
 
+use crate::support::chart::Account;
 use crate::support::world::apps::condition;
 use crate::support::{Receiver, Relaybook, World, control_plane, eventually};
 
@@ -306,4 +308,49 @@ async fn converted_subscriptions_report_the_applications_that_subscribe() {
     status("web", "Error", "3").await;
     let told = receiver.wait("/in", 2).await[1].json();
     assert_eq!((&told["app"], &told["phase"]), (&json!("web"), &json!("Error")));
+}
+
+#[tokio::test]
+async fn objects_of_a_cluster_are_converted_with_the_rights_of_the_person() {
+    let world = World::new("convert-live").await;
+    let group = "notification.toolkit.fluxcd.io";
+    let object = |text: &str| {
+        let mut object: Value = serde_saphyr::from_str(text).unwrap();
+        object["metadata"]["namespace"] = json!(world.ns);
+        object
+    };
+    for (kind, plural, text) in [("Alert", "alerts", ALERT), ("Provider", "providers", PROVIDER)] {
+        control_plane::install(&world.client, &control_plane::foreign(group, "v1beta3", kind, plural)).await;
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1beta3", kind));
+        let api: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), &world.ns, &resource);
+        let object = serde_json::from_value(object(text)).unwrap();
+        eventually("the object is created", async || {
+            api.create(&PostParams::default(), &object).await.map(drop).map_err(|error| error.to_string())
+        })
+        .await;
+    }
+    // Neither account may read a Secret.
+    for (name, resources, expected, words) in [
+        ("convert-alerts", json!(["alerts"]), 1, "cannot list providers: "),
+        ("convert-all", json!(["alerts", "providers"]), 0, "CONVERTED"),
+    ] {
+        let rules = json!([{"apiGroups": [group], "resources": resources, "verbs": ["list"]}]);
+        let role: ClusterRole = serde_json::from_value(json!({"metadata": {"name": name}, "rules": rules})).unwrap();
+        Api::all(world.client.clone()).create(&PostParams::default(), &role).await.expect("created");
+        let account = Account::bound(&world.client, &world.ns, name, name).await;
+        let may = format!("list alerts.{group} {}", world.ns);
+        eventually("the right is enforced", async || if account.may(&may).await { Ok(()) } else { Err(may.clone()) }).await;
+        let kubeconfig = account.kubeconfig(&world.kubeconfig, name).await;
+        let report = folder(&format!("{name}.json"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_relaybook"));
+        command.args(["convert", "flux", "--live", "-n", &world.ns, "--report", report.to_str().unwrap()]);
+        command.env("KUBECONFIG", kubeconfig).stdin(Stdio::null());
+        let output = tokio::task::spawn_blocking(move || command.output().expect("relaybook runs")).await.expect("joined");
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.code() == Some(expected) && err.contains(words), "{out}{err}");
+        assert_eq!(out.contains("kind: Notification"), expected == 0, "{out}");
+        let report: Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
+        let items = report["items"].as_array().unwrap();
+        assert!(items.iter().any(|item| item["kind"] == "Alert" && item["file"] == "alerts in the cluster"), "{report}");
+    }
 }

@@ -1,4 +1,4 @@
-//! Notifications and pipelines of other programs as objects of Relaybook. Pure.
+//! Notifications and pipelines of other programs as objects of Relaybook. Pure, except for `live`, which lists the objects of a cluster.
 //!
 //! In: files with objects of another program ([`Input`]), and what the person chose ([`Options`]). Out: manifests, the commands that come
 //! before them, and a [`Report`] that has each field of the input in exactly one list ([`Conversion`]). [`check`] lints the manifests.
@@ -9,6 +9,7 @@
 mod argocd;
 mod flux;
 mod ledger;
+pub mod live;
 mod pipelines;
 mod report;
 #[cfg(test)]
