@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 : "${CARGO_FUZZ:=cargo-fuzz}"
 out=$PWD/target/fuzz
-targets=(template address setters git)
+targets=(template address setters git convert)
 # Stable Rust has no sanitizers, and they would find little in safe Rust. Bounds checks, panics and the checks of the
 # target are enough. `--dev` selects the profile in Cargo.toml, which is quick to compile. Comparisons are not traced,
 # because tracing costs more tries than it saves: the words of templates are in the dictionary.

@@ -2,7 +2,8 @@
 # Writes the first inputs of a target into a folder. The target `template` gets the built-in templates, and the examples
 # of docs/templates.md and docs/template-gallery.md. The target `address` gets the addresses of
 # tests/data/addresses.txt, and times. The target `setters` gets files with markers in places that are edited and in places
-# that are refused. The target `git` gets the answers of Git for a small repository. targets/TARGET.rs describes the format of an input.
+# that are refused. The target `git` gets the answers of Git for a small repository. The target `convert` gets the inputs of the tests of Flux,
+# and conditions, templates and selectors of Argo CD. targets/TARGET.rs describes the format of an input.
 #
 #   fuzz/seeds.sh TARGET FOLDER
 set -euo pipefail
@@ -44,6 +45,24 @@ if [[ $target == setters ]]; then
     file '*x: "y' "$text\\n"
   done
   printf 'fuzz: %d seeds\n' "$number"
+  exit
+fi
+
+if [[ $target == convert ]]; then
+  cp crates/tools/src/convert/testdata/*.yaml "$folder"
+  rm "$folder"/*.out.yaml
+  number=0
+  # parts CONDITION TEMPLATE SELECTOR
+  parts() {
+    number=$((number + 1))
+    printf '%s\037%s\037%s' "$@" >"$folder/argocd-$number"
+  }
+  failed="app.status.operationState != nil and app.status.operationState.phase in ['Error', 'Failed']"
+  parts "$failed" '{{.app.metadata.name}} failed: {{.app.status.operationState.message}}' 'team in (red, blue),!quiet'
+  parts "not (app.status.health.status != 'Degraded')" '{{if eq .serviceType "slack"}}:x:{{else}}x{{end}} {{ .app.metadata.labels.team | default "-" | upper }}' 'team=red'
+  parts "app.status.sync.status == 'OutOfSync' || app.metadata.labels['a.b/c'] matches '^x'" '{"a": {{quote .app.status.sync.revision}}, "b": "{{ trunc 7 .app.status.sync.revision }}"}' 'a!=b'
+  parts 'app.metadata.deletionTimestamp != nil' '{{- /* c */ -}}{{range .app.status.conditions}}x{{end}}{{printf "%s-%v" .context.url .recipient}}{{ternary "a" "b" (contains "x" .app.metadata.name)}}' ''
+  printf 'fuzz: %d seeds\n' "$(find "$folder" -type f | wc -l)"
   exit
 fi
 
