@@ -118,7 +118,7 @@ rename-check: schemas helm ## Give a copy of the product another name, and run i
 	$(CARGO) test $(LOCKED) --workspace --lib --test architecture --test contract && node hack/prose/check.mjs
 
 .PHONY: fuzz
-fuzz: $(FUZZ) ## Fuzz templates, URLs, setters and Git answers for a minute; SECONDS=600 for long, INPUT=FILE repeats one input
+fuzz: $(FUZZ) ## Fuzz templates, URLs, setters, Git answers and conversions for a minute; SECONDS=600 for long, INPUT=FILE repeats one input
 	@CARGO_FUZZ=$(FUZZ) bash fuzz/run.sh $(or $(INPUT),$(SECONDS),60)
 
 # Arguments of the benchmark, from the variables of the command line.
@@ -160,10 +160,11 @@ lint: $(DENY) ## Check format, lints, documentation, prose, licences, bans, sour
 	$(DENY) --locked check licenses bans sources
 	$(MAKE) rules
 	cd hack/control-plane && go vet .
+	cd hack/gotemplate && go vet .
 	cd hack/image && go vet .
 	cd hack/receiver && go vet .
 	cd hack/request && go vet .
-	@unformatted=$$(gofmt -l hack/control-plane hack/image hack/receiver hack/request); \
+	@unformatted=$$(gofmt -l hack/control-plane hack/gotemplate hack/image hack/receiver hack/request); \
 	[[ -z $$unformatted ]] || { printf 'lint: run gofmt on %s\n' $$unformatted >&2; exit 1; }
 	@for script in hack/*.sh fuzz/*.sh .ci/run; do bash -n "$$script"; done
 	@for script in hack/*.mjs hack/*/*.mjs; do node --check "$$script"; done

@@ -175,7 +175,7 @@ fn exit_codes_say_whether_everything_was_converted() {
     let template = good.replace("name: '*'", "name: '{{ .Values.name }}'");
     for (input, args, expected, words) in [
         (good.as_str(), &[][..], 0, "CONVERTED"),
-        (&good, &["--strict"], 0, "CONVERTED"),
+        (&good, &["--strict"], 1, "1 field with another effect, or without a counterpart"),
         (&differs, &[], 0, "DIFFERS\n  <stdin>:18: Alert a/chat: spec.eventSeverity: info"),
         (&differs, &["--strict"], 1, "with another effect, or without a counterpart"),
         (&wrong, &[], 1, "1 error; nothing was converted"),
@@ -223,12 +223,12 @@ fn files_are_written_once_and_the_report_is_on_stdout() {
 #[test]
 fn the_configuration_of_argo_cd_is_converted_with_its_subscribers() {
     let config = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: argocd-notifications-cm, namespace: argocd}\ndata:\n  service.slack: |\n    \
-        token: $slack-token\n  trigger.on-degraded: |\n    - when: app.status.health.status == 'Degraded'\n      send: [degraded]\n  \
+        token: $slack-token\n  trigger.on-degraded: |\n    - when: app.status.operationState.phase == 'Failed'\n      send: [degraded]\n  \
         template.degraded: |\n    message: '{{.app.metadata.name}} has degraded'\n";
     let app = "---\napiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata:\n  name: web\n  namespace: argocd\n  annotations: \
         {notifications.argoproj.io/subscribe.on-degraded.slack: deploys}\n";
     let whole = format!("{config}{app}");
-    let drift = whole.replace("health.status == 'Degraded'", "sync.status == 'OutOfSync'");
+    let drift = whole.replace("operationState.phase == 'Failed'", "sync.status == 'OutOfSync'");
     for (input, args, expected, words) in [
         (whole.as_str(), &["--strict"][..], 0, "CONVERTED"),
         (

@@ -7,7 +7,10 @@
 //! decides by them how it uses the Secret. So no output can contain its values.
 
 mod argocd;
+mod documents;
 mod flux;
+#[cfg(test)]
+mod histories;
 mod ledger;
 pub mod live;
 mod pipelines;

@@ -94,12 +94,8 @@ impl Report {
             let fields = counted(self.of(List::Converted).count(), "field");
             let objects: BTreeSet<_> = self.of(List::Converted).map(|item| (&item.kind, &item.name)).collect();
             let of = |kind: &str| counted(objects.iter().filter(|(of, _)| *of == kind).count(), kind);
-            let of_flux = ["Alert", "Provider"];
             let mut kinds: Vec<&str> = objects.iter().map(|(kind, _)| kind.as_str()).collect();
             kinds.dedup();
-            if kinds.iter().any(|kind| of_flux.contains(kind)) {
-                kinds = of_flux.to_vec();
-            }
             let kinds: Vec<String> = kinds.into_iter().map(of).collect();
             lines.push(format!("{} {fields} of {}", List::Converted.title(), kinds.join(", ")));
         }
@@ -145,7 +141,7 @@ mod tests {
         assert_eq!(
             Report { items }.lines(),
             [
-                "CONVERTED 1 field of 1 Alert, 0 Providers",
+                "CONVERTED 1 field of 1 Alert",
                 "DIFFERS",
                 "  a.yaml:7: Alert flux-system/chat: spec.b: x",
                 "ERRORS",

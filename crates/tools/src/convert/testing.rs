@@ -63,23 +63,38 @@ pub(super) fn shown(conversion: &Conversion) -> String {
     all.collect::<Vec<_>>().join("\n")
 }
 
+/// Checks that each case becomes what a person wrote, and that each line of it is in one list.
+pub(super) fn all_are_right(cases: &[Case], convert: impl Fn(&Case) -> Conversion) {
+    let wrong = cases.iter().flat_map(|case| {
+        let conversion = convert(case);
+        let lines = case.other_lines(&conversion.report);
+        case.other_objects(&conversion).into_iter().chain(lines)
+    });
+    let wrong: Vec<String> = wrong.collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 impl Case {
-    /// Checks that the manifests are those that a person wrote.
-    pub(super) fn has_become(&self, conversion: &Conversion) {
+    /// Returns which manifests are not those that a person wrote.
+    fn other_objects(&self, conversion: &Conversion) -> Vec<String> {
         let name = &self.name;
         let errors: Vec<_> = conversion.report.of(List::Error).collect();
         assert!(errors.is_empty(), "{name}: {errors:#?}");
         let found: Vec<Value> = conversion.manifests.iter().flat_map(|one| objects(&one.text)).collect();
         let expected = objects(&self.expected);
-        for (found, expected) in found.iter().zip(&expected) {
-            assert_eq!(found, expected, "{name}");
+        let pairs = found.iter().zip(&expected).filter(|(found, expected)| found != expected);
+        let mut all: Vec<_> =
+            pairs.map(|(found, expected)| format!("{name}: found {found}\n  expected {expected}")).collect();
+        if found.len() != expected.len() {
+            all.push(format!("{name}: {} objects, expected {}", found.len(), expected.len()));
         }
-        assert_eq!(found.len(), expected.len(), "{name}");
+        all
     }
 
-    /// Checks that each line is in the list that a person wrote, and in no other one.
-    pub(super) fn has_lines(&self, report: &Report) {
+    /// Returns which lines are not in the list that a person wrote, or in another one, too.
+    fn other_lines(&self, report: &Report) -> Vec<String> {
         let name = &self.name;
+        let mut all = Vec::new();
         let mut by_line: BTreeMap<u64, BTreeSet<List>> = BTreeMap::new();
         for item in &report.items {
             by_line.entry(item.line).or_default().insert(item.list);
@@ -92,9 +107,13 @@ impl Case {
             let found = by_line.remove(&number);
             if written.is_some() || found.is_some() {
                 let expected = BTreeSet::from([written.unwrap_or(List::Converted)]);
-                assert_eq!(found.unwrap_or_default(), expected, "{name}:{number}: {line}");
+                let found = found.unwrap_or_default();
+                if found != expected {
+                    all.push(format!("{name}:{number}: {line}: {found:?}"));
+                }
             }
         }
         assert!(by_line.is_empty(), "{name}: {by_line:?}");
+        all
     }
 }

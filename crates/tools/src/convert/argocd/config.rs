@@ -6,15 +6,14 @@ mod subscribing;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::documents::{Inner, Object};
 use super::gotemplate::{Needs, Recipient, Scene};
 use super::message::{Sources, message};
 use super::notification::{Notification, set};
 use super::services::{Service, names};
-use super::subscriptions::Route;
-use super::trigger::Trigger;
+use super::trigger::{Trigger, literal};
 use super::{Notes, put_rest};
 use crate::convert::ledger::Ledger;
 use crate::convert::report::{Item, List};
@@ -47,10 +46,51 @@ struct Condition {
     triggers: Vec<Trigger>,
     needs: Needs,
     send: Vec<String>,
+    /// The field `send`.
+    origin: (usize, String),
 }
 
-/// What is sent together: service, route and templates.
-type Group = (String, Route, Vec<String>);
+/// What a Notification sends: service, recipient and templates.
+type Group = (String, Recipient, Vec<String>);
+
+/// Maximum number of triggers of a Notification.
+const TRIGGERS: usize = 32;
+
+/// When something is sent.
+#[derive(Default)]
+struct Wanted {
+    /// The triggers, each with the conditions of a subscription.
+    triggers: Vec<(Trigger, Vec<String>)>,
+    needs: Needs,
+    /// The fields `send` that want it.
+    origins: BTreeSet<(usize, String)>,
+}
+
+impl Wanted {
+    /// Adds a trigger for a subscription. A subscription without conditions includes all others.
+    fn add(&mut self, trigger: &Trigger, when: &[String]) {
+        let is_included = |(other, of): &(Trigger, Vec<String>)| other == trigger && (of.is_empty() || of == when);
+        if self.triggers.iter().any(is_included) {
+            return;
+        }
+        if when.is_empty() {
+            self.triggers.retain(|(other, _)| other != trigger);
+        }
+        self.triggers.push((trigger.clone(), when.to_vec()));
+    }
+
+    /// Whether it is only sent for values of the annotation that another Notification leaves out, because they name several recipients.
+    fn excludes(&self, other: &Recipient) -> bool {
+        let Recipient::Annotation(name) = other else { return false };
+        let is_of = |when: &Vec<String>| when.iter().any(|condition| condition.contains(&literal(name)));
+        self.triggers.iter().all(|(_, when)| is_of(when))
+    }
+
+    /// Whether both are sent for the same change.
+    fn shares(&self, other: &Self) -> bool {
+        self.triggers.iter().any(|(trigger, _)| other.triggers.iter().any(|(of, _)| of == trigger))
+    }
+}
 
 pub(super) struct Config<'a> {
     object: &'a Object<'a>,
@@ -67,7 +107,9 @@ pub(super) struct Config<'a> {
     defaults: BTreeMap<&'a str, Vec<String>>,
     read: BTreeMap<String, Option<Service>>,
     conditions: BTreeMap<String, Vec<Condition>>,
-    groups: BTreeMap<Group, (Vec<Trigger>, Needs)>,
+    groups: BTreeMap<Group, Wanted>,
+    /// The recipients that annotations name, by the name of the annotation.
+    recipients: BTreeMap<String, BTreeSet<String>>,
     /// What the pipelines record for subscriptions.
     needs: Needs,
 }
@@ -96,6 +138,7 @@ impl<'a> Config<'a> {
             read: BTreeMap::new(),
             conditions: BTreeMap::new(),
             groups: BTreeMap::new(),
+            recipients: BTreeMap::new(),
             needs: Needs::default(),
         };
         for (field, name, value) in outer.named("spec.context") {
@@ -112,6 +155,7 @@ impl<'a> Config<'a> {
     fn open(&mut self, at: usize) {
         let texts = self.texts;
         let key = texts[at].key.as_str();
+        self.ledgers[at].put_empty([""]);
         match key.split_once('.') {
             Some(("service", rest)) => {
                 let (type_, name) = rest.split_once('.').unwrap_or((rest, rest));
@@ -179,13 +223,15 @@ impl<'a> Config<'a> {
         self.projects(&mut mine);
         self.applications(&mut mine);
         let is_local = namespaces.len() == 1;
+        self.repeated();
         let groups = std::mem::take(&mut self.groups);
         let mut made = Vec::new();
         let mut used = BTreeSet::new();
-        for ((service, route, send), (triggers, needs)) in groups {
-            if let Some(one) = self.notification((&service, &route, &send), &triggers, &needs, is_local) {
+        for ((service, recipient, send), wanted) in groups {
+            let more = self.notifications((&service, &recipient, &send), &wanted, is_local);
+            if !more.is_empty() {
                 used.insert(service);
-                made.push(one);
+                made.extend(more);
             }
         }
         if made.is_empty() {
@@ -198,18 +244,82 @@ impl<'a> Config<'a> {
         into.manifests.extend(made.iter().map(|one| one.manifest(&self.object.namespace, options.no_triggers, &mut taken)));
     }
 
-    fn notification(
+    /// Mentions recipients that get a message twice, because two annotations, or an annotation and another subscription, name them.
+    fn repeated(&mut self) {
+        let all: Vec<(&Group, &Wanted)> = self.groups.iter().collect();
+        let mut notes = Vec::new();
+        for (at, ((service, a, send), wanted)) in all.iter().enumerate() {
+            for ((other, b, templates), of) in &all[at + 1..] {
+                let is_same =
+                    service == other && send == templates && wanted.shares(of) && !wanted.excludes(b) && !of.excludes(a);
+                let Some(recipient) = is_same.then(|| self.common(a, b)).flatten() else { continue };
+                let text = format!(
+                    "several subscriptions name the recipient {recipient:?}: Argo CD sends it one message, Relaybook one for each"
+                );
+                notes.extend(wanted.origins.union(&of.origins).map(|origin| (origin.clone(), text.clone())));
+            }
+        }
+        for ((at, field), text) in notes {
+            self.notes.add((at, &field), (List::Differs, text), None);
+        }
+    }
+
+    /// Returns a recipient that both can be.
+    fn common(&self, a: &Recipient, b: &Recipient) -> Option<String> {
+        let all = |of: &Recipient| match of {
+            Recipient::Constant(to) => BTreeSet::from([to.clone()]),
+            Recipient::Annotation(name) => self.recipients.get(name).cloned().unwrap_or_default(),
+        };
+        all(a).intersection(&all(b)).next().cloned()
+    }
+
+    /// Returns the Notifications that send the same: one, unless it has too many triggers.
+    fn notifications(
         &mut self,
-        (service, route, send): (&str, &Route, &[String]),
-        triggers: &[Trigger],
+        (service, recipient, send): (&str, &Recipient, &[String]),
+        wanted: &Wanted,
+        is_local: bool,
+    ) -> Vec<Notification> {
+        let Some((endpoint, template)) = self.sent((service, recipient, send), &wanted.needs, is_local) else {
+            return Vec::new();
+        };
+        let manifests: Option<Vec<Value>> = wanted.triggers.iter().map(|(trigger, when)| trigger.manifest(when)).collect();
+        let Some(manifests) = manifests else {
+            let text = "the conditions of the subscription and of the trigger together are too long";
+            self.not_sent(send, text);
+            return Vec::new();
+        };
+        let one = |(part, triggers): (usize, &[Value])| Notification {
+            service: service.to_owned(),
+            recipient: recipient.clone(),
+            send: send.to_vec(),
+            part,
+            triggers: triggers.to_vec(),
+            endpoint: endpoint.clone(),
+            template: template.clone(),
+        };
+        manifests.chunks(TRIGGERS).enumerate().map(one).collect()
+    }
+
+    /// Mentions that nothing is sent for templates.
+    fn not_sent(&mut self, send: &[String], text: &str) {
+        for at in send.iter().filter_map(|name| self.templates.get(name.as_str())) {
+            self.notes.add((*at, "message"), (List::NoCounterpart, text.to_owned()), None);
+        }
+    }
+
+    /// Returns endpoint and template of a Notification.
+    fn sent(
+        &mut self,
+        (service, recipient, send): (&str, &Recipient, &[String]),
         needs: &Needs,
         is_local: bool,
-    ) -> Option<Notification> {
+    ) -> Option<(Map<String, Value>, Value)> {
         let found = self.read.get(service)?.as_ref()?;
         let templates: Vec<usize> = send.iter().filter_map(|name| self.templates.get(name.as_str()).copied()).collect();
         let (notes, ledgers) = (&mut self.notes, self.ledgers.as_slice());
         let mut sources = Sources { ledgers, templates: &templates, notes };
-        let scene = Scene { service: found.row.argo, recipient: &route.recipient, context: &self.context, is_local };
+        let scene = Scene { service, recipient, context: &self.context, is_local };
         let mut message = message(&mut sources, found, service, scene)?;
         let mut all = self.needs.clone();
         all.add(needs);
@@ -217,40 +327,18 @@ impl<'a> Config<'a> {
         if all.len() > MAX_RECORDED {
             let text =
                 format!("it needs more than {MAX_RECORDED} recorded names of an Application, so nothing is sent for it");
-            for at in &templates {
-                self.notes.add((*at, "message"), (List::NoCounterpart, text.clone()), None);
-            }
+            self.not_sent(send, &text);
             return None;
         }
         self.needs = all;
         let mut endpoint = found.endpoint.clone();
-        if let Recipient::Constant(to) = &route.recipient
+        if let Recipient::Constant(to) = recipient
             && let Some(named) = found.named.get(to)
         {
             endpoint.extend(named.clone());
         }
         endpoint.append(&mut message.endpoint);
-        let manifests: Option<Vec<Value>> = triggers.iter().map(|trigger| trigger.manifest(&route.when)).collect();
-        let Some(triggers) = manifests else {
-            for at in &templates {
-                let text = "the conditions of the subscription and of the trigger together are too long";
-                self.notes.add((*at, "message"), (List::NoCounterpart, text.to_owned()), None);
-            }
-            return None;
-        };
-        let to = match &route.recipient {
-            Recipient::Constant(to) => Some(to.clone()),
-            Recipient::Annotation(_) => None,
-        };
-        Some(Notification {
-            service: service.to_owned(),
-            to,
-            send: send.to_vec(),
-            route: route.when.clone(),
-            triggers,
-            endpoint,
-            template: message.template,
-        })
+        Some((endpoint, message.template))
     }
 
     /// Returns the items about the texts.

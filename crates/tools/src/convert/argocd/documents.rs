@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use super::services::SECRET;
 use super::subscriptions::PREFIX;
 use crate::convert::Input;
+use crate::convert::documents::{item, unreadable};
 use crate::convert::report::{Item, List};
 use relaybook_api::values::names::is_label;
 use relaybook_settings::manifests::field::below;
@@ -17,6 +18,8 @@ use relaybook_settings::manifests::{Broken, Document, read};
 
 /// The ConfigMap with the configuration.
 const CONFIG_MAP: &str = "argocd-notifications-cm";
+/// What files with objects contain.
+const MENTIONS: [&str; 2] = ["argocd-notifications", "notifications.argoproj.io"];
 /// The fields of the operator's `NotificationsConfiguration`.
 const OF_OPERATOR: [&str; 4] = ["spec.services", "spec.triggers", "spec.templates", "spec.subscriptions"];
 
@@ -54,7 +57,7 @@ pub(super) fn sort<'a>(
         for document in documents {
             match document {
                 Ok(document) => all.add(order, input, document, namespace),
-                Err(broken) => all.items.push((order, unreadable(input, broken))),
+                Err(broken) => all.items.push((order, unreadable(input, broken, &MENTIONS, "argocd"))),
             }
         }
     }
@@ -93,7 +96,7 @@ impl<'a> Documents<'a> {
         } else {
             (List::Ignored, "it has no configuration and no subscription of Argo CD Notifications")
         };
-        self.items.push((order, whole(input, document, list, text)));
+        self.items.push((order, item(input, document, list, "", text)));
     }
 }
 
@@ -109,29 +112,6 @@ pub(super) fn is_subscription(name: &str) -> bool {
         || name.starts_with("notifications.argoproj.io/subscriptions")
         || name.starts_with("notifications.argoproj.io/subscribe_yaml")
         || name.ends_with("recipients.argocd-notifications.argoproj.io")
-}
-
-fn whole(input: &Input, document: &Document, list: List, text: &str) -> Item {
-    let (kind, name) = (document.kind().to_owned(), document.name().to_owned());
-    let (file, line, field) = (input.name.clone(), document.line(""), String::new());
-    Item { list, file, line, kind, name, field, text: text.to_owned() }
-}
-
-/// Returns the item for a document that cannot be read.
-fn unreadable(input: &Input, broken: &Broken) -> Item {
-    let is_other =
-        input.is_found && !input.text.contains("argocd-notifications") && !input.text.contains("notifications.argoproj.io");
-    let (list, text) = if is_other {
-        (List::Ignored, "not YAML, and it does not mention notifications of Argo CD".to_owned())
-    } else if input.text.contains("Secret") {
-        // The message of the parser could quote a Secret.
-        (List::Error, "not YAML".to_owned())
-    } else {
-        let remedy = "if it is a template of Helm, render it first: `helm template … | relaybook convert argocd -`";
-        (List::Error, format!("not YAML: {}; {remedy}", broken.problem))
-    };
-    let (kind, name, field) = (String::new(), String::new(), String::new());
-    Item { list, file: input.name.clone(), line: broken.place.line, kind, name, field, text }
 }
 
 /// A text of a configuration, which is YAML itself.

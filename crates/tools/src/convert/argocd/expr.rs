@@ -64,6 +64,8 @@ pub(super) fn parse(text: &str) -> Result<Vec<Vec<Test>>, &'static str> {
 }
 
 const UNKNOWN: &str = "only comparisons of fields with texts have a counterpart, joined by and, or, not";
+/// The library reads `not a == b` as `(not a) == b`, which fails.
+const NOT: &str = "`not` negates the field and not the comparison, so Argo CD fails; write the comparison in brackets";
 const SIGNS: [&str; 11] = ["==", "!=", "&&", "||", "(", ")", "[", "]", ",", "!", "?."];
 const WORDS: [&str; 11] =
     ["and", "or", "not", "in", "nil", "true", "false", "contains", "startsWith", "endsWith", "matches"];
@@ -165,6 +167,16 @@ impl Parser {
         is
     }
 
+    /// Whether a condition follows, and not a comparison without brackets.
+    fn is_whole(&self) -> bool {
+        match self.tokens.get(self.at) {
+            Some(Token::Word(word)) => ["not", "true"].contains(&word.as_str()),
+            Some(Token::Sign(sign)) => ["!", "("].contains(sign),
+            Some(Token::Call(_)) => true,
+            Some(Token::Path(_) | Token::Text(_)) | None => false,
+        }
+    }
+
     fn or(&mut self, depth: usize) -> Result<Tree, &'static str> {
         let mut all = vec![self.and(depth)?];
         while self.takes(&["or", "||"]) {
@@ -186,6 +198,9 @@ impl Parser {
             return Err("brackets are nested too deeply");
         }
         if self.takes(&["not", "!"]) {
+            if !self.is_whole() {
+                return Err(NOT);
+            }
             return Ok(Tree::Not(Box::new(self.not(depth + 1)?)));
         }
         if self.takes(&["("]) {
@@ -298,6 +313,9 @@ mod tests {
             ("!(a == 'x' && b == 'y')", "!a x OR !b y"),
             ("a == 'x' and (b == 'y' or c == 'z')", "a x & b y OR a x & c z"),
             ("a not in ['x']", "!a x"),
+            ("not a == 'x'", "error: `not` negates the field"),
+            ("!a.b in ['x']", "error: `not` negates the field"),
+            ("not (not (a == 'x'))", "a x"),
             ("a contains 'x' and a startsWith 'y' and a matches '^z'", "a contains x & a startsWith y & a matches ^z"),
             ("!time.Parse(a.b).Before(time.Parse( c?.d ))", "! called time.Parse(a.b).Before(time.Parse(c.d))"),
             ("a == b", "error: only comparisons"),

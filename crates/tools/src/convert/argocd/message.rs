@@ -10,13 +10,13 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 
 use super::Notes;
+use super::accepted::{fault, is_url};
 use super::gotemplate::{Needs, Recipient, Scene, Spot, convert, literal, recipient};
 use super::services::{By, Service, Shape};
 use crate::convert::ledger::Ledger;
 use crate::convert::report::List;
-use relaybook_api::TransitionType;
 use relaybook_settings::manifests::field::below;
-use relaybook_settings::render::{Body, Data, Parameters, TextTemplate, UrlTemplate, Values, builtin};
+use relaybook_settings::render::{Parameters, TextTemplate, builtin};
 
 /// What a template shows if there is no message.
 const TITLE: &str = "{{target.app.name}}: {{type}}";
@@ -62,6 +62,29 @@ impl<'d> Sources<'_, 'd> {
         }
     }
 
+    /// Returns the last template that has a part, and mentions the part of the others.
+    fn last_with(&mut self, part: &str) -> Option<usize> {
+        let with: Vec<usize> = self.templates.iter().copied().filter(|&at| self.ledgers[at].get(part).is_some()).collect();
+        let (&last, others) = with.split_last()?;
+        for &at in others.iter().filter(|at| **at != last) {
+            self.note(at, part, List::Ignored, "a later template of `send` replaces it", None);
+        }
+        Some(last)
+    }
+
+    /// Mentions a field of earlier templates. `made`: what that of the last one becomes.
+    fn replaced(&mut self, field: &str, made: &str) {
+        if !made.starts_with("{{") || !made.ends_with("}}") {
+            self.last_with(field);
+            return;
+        }
+        let last = self.last(field).map(|(at, _)| at);
+        for at in self.templates.iter().filter(|at| Some(**at) != last && self.ledgers[**at].get(field).is_some()) {
+            let text = "a later template of `send` replaces it; Argo CD uses it where the later one is empty";
+            self.notes.add((*at, field), (List::Differs, text.to_owned()), None);
+        }
+    }
+
     /// Converts a field. `None`: no template has it, or it has no counterpart.
     fn convert(&mut self, field: &str, scene: Scene<'_>, spot: Spot, needs: &mut Needs) -> Option<String> {
         let (at, source) = self.last(field)?;
@@ -70,10 +93,11 @@ impl<'d> Sources<'_, 'd> {
         match convert(begin.trim_end(), scene, spot) {
             Ok(made) => {
                 needs.add(&made.needs);
-                match made.differs.first() {
-                    Some((line, text)) => self.note(at, field, List::Differs, text, Some(skipped + line)),
+                match made.difference() {
+                    Some((line, text)) => self.note(at, field, List::Differs, &text, Some(skipped + line)),
                     None => self.note(at, field, List::Converted, "the template has it", None),
                 }
+                self.replaced(field, &made.text);
                 Some(made.text)
             }
             Err(refusal) => {
@@ -106,22 +130,27 @@ fn of_chat(sources: &mut Sources<'_, '_>, service: &Service, scene: Scene<'_>) -
     let mut needs = Needs::default();
     let row = service.row;
     let text = sources.convert("message", scene, Spot::Quoted, &mut needs)?;
-    let to = recipient(scene.recipient, Spot::Quoted);
-    let (to_field, text_field) = match row.argo {
-        "mattermost" => ("channel_id", "message"),
-        "telegram" => ("chat_id", "text"),
-        "webex" => ("roomId", "markdown"),
-        "googlechat" => ("", "text"),
-        _ => ("channel", "text"),
+    let last = sources.last("message");
+    // Argo CD takes all fields of these parts from the last template that has the part.
+    let whole = &mut *sources;
+    let with_part: Vec<usize> = match row.argo {
+        "slack" | "mattermost" => whole.last_with(row.argo).into_iter().collect(),
+        _ => whole.templates.to_vec(),
     };
-    let mut parts = Vec::new();
-    if !to_field.is_empty() {
-        parts.push((to_field, Part::Text(if row.argo == "telegram" { chat(scene.recipient, &to) } else { to })));
-    }
+    let sources = &mut Sources { ledgers: whole.ledgers, templates: &with_part, notes: &mut *whole.notes };
+    let text_field = match row.argo {
+        "mattermost" => "message",
+        "webex" => "markdown",
+        _ => "text",
+    };
+    let mut parts: Vec<(String, Part)> = to(row.argo, scene.recipient).into_iter().collect();
     if row.argo == "slack" {
-        sender(sources, service, scene, &mut parts);
+        sender(sources, service, scene, &mut parts, &mut needs);
     }
-    parts.push((text_field, Part::Text(format!("{TEST}{text}"))));
+    parts.push((text_field.to_owned(), Part::Text(format!("{TEST}{text}"))));
+    if row.argo == "telegram" {
+        parts.push(("parse_mode".to_owned(), Part::Text("Markdown".to_owned())));
+    }
     let plain = object(&parts);
     for field in ["slack.blocks", "slack.attachments", "mattermost.attachments"] {
         if !field.starts_with(row.argo) {
@@ -134,7 +163,7 @@ fn of_chat(sources: &mut Sources<'_, '_>, service: &Service, scene: Scene<'_>) -
             "slack.blocks" => ("blocks", json),
             _ => ("attachments", json),
         };
-        parts.push((key, Part::Json(json)));
+        parts.push((key.to_owned(), Part::Json(json)));
         if let Some(error) = fault(JSON, &object(&parts)) {
             parts.pop();
             if let Some((at, _)) = sources.last(field) {
@@ -155,7 +184,7 @@ fn of_chat(sources: &mut Sources<'_, '_>, service: &Service, scene: Scene<'_>) -
         body = plain;
     }
     if let Some(error) = fault(JSON, &body) {
-        let (at, _) = sources.last("message")?;
+        let (at, _) = last?;
         sources.note(at, "message", List::NoCounterpart, &format!("as a template of Relaybook: {error}"), None);
         return None;
     }
@@ -166,33 +195,52 @@ fn of_chat(sources: &mut Sources<'_, '_>, service: &Service, scene: Scene<'_>) -
     Some(Message { template: json!({"inline": {"body": body}}), endpoint, needs })
 }
 
-/// Returns the identity of a chat in Telegram, which begins with a dash or an at sign.
-fn chat(of: &Recipient, shown: &str) -> String {
-    match of {
-        Recipient::Constant(text) if text.starts_with(['-', '@']) => shown.to_owned(),
-        Recipient::Constant(_) => format!("@{shown}"),
-        Recipient::Annotation(_) => {
-            let call = shown.trim_start_matches("{{").trim_end_matches("}}");
-            format!("{{{{#unless (or (startsWith ({call}) \"-\") (startsWith ({call}) \"@\"))}}}}@{{{{/unless}}}}{shown}")
+/// Returns the field with the recipient.
+fn to(argo: &str, of: &Recipient) -> Option<(String, Part)> {
+    let shown = recipient(of, Spot::Quoted);
+    let call = shown.trim_start_matches("{{").trim_end_matches("}}");
+    let (field, value) = match (argo, of) {
+        ("googlechat", _) => return None,
+        ("mattermost", _) => ("channel_id".to_owned(), shown),
+        // The number of a chat begins with a dash, and the name of a channel with an at sign.
+        ("telegram", Recipient::Constant(text)) if text.starts_with(['-', '@']) => ("chat_id".to_owned(), shown),
+        ("telegram", Recipient::Constant(_)) => ("chat_id".to_owned(), format!("@{shown}")),
+        ("telegram", Recipient::Annotation(_)) => {
+            let is_whole = format!("(or (startsWith ({call}) \"-\") (startsWith ({call}) \"@\"))");
+            ("chat_id".to_owned(), format!("{{{{#unless {is_whole}}}}}@{{{{/unless}}}}{shown}"))
         }
-    }
+        // A person or a room.
+        ("webex", Recipient::Constant(text)) if text.contains('@') => ("toPersonEmail".to_owned(), shown),
+        ("webex", Recipient::Constant(_)) => ("roomId".to_owned(), shown),
+        ("webex", Recipient::Annotation(_)) => {
+            let field = format!("{{{{#if (contains ({call}) \"@\")}}}}toPersonEmail{{{{else}}}}roomId{{{{/if}}}}");
+            (field, shown)
+        }
+        _ => ("channel".to_owned(), shown),
+    };
+    Some((field, Part::Text(value)))
 }
 
 /// Adds who sends a message of Slack.
-fn sender(sources: &mut Sources<'_, '_>, service: &Service, scene: Scene<'_>, parts: &mut Vec<(&'static str, Part)>) {
+fn sender(
+    sources: &mut Sources<'_, '_>,
+    service: &Service,
+    scene: Scene<'_>,
+    parts: &mut Vec<(String, Part)>,
+    needs: &mut Needs,
+) {
     let own = |text: &Option<String>| text.as_deref().map(|text| literal(text, Spot::Quoted));
-    let mut needs = Needs::default();
-    let user = sources.convert("slack.username", scene, Spot::Quoted, &mut needs).filter(|user| !user.is_empty());
+    let user = sources.convert("slack.username", scene, Spot::Quoted, needs).filter(|user| !user.is_empty());
     if let Some(user) = user.or_else(|| own(&service.username)) {
-        parts.push(("username", Part::Text(user)));
+        parts.push(("username".to_owned(), Part::Text(user)));
     }
-    let icon = sources.convert("slack.icon", scene, Spot::Quoted, &mut needs).filter(|icon| !icon.is_empty());
+    let icon = sources.convert("slack.icon", scene, Spot::Quoted, needs).filter(|icon| !icon.is_empty());
     if let Some(icon) = icon.or_else(|| own(&service.icon)) {
-        parts.push((if icon.starts_with(':') { "icon_emoji" } else { "icon_url" }, Part::Text(icon)));
+        parts.push(((if icon.starts_with(':') { "icon_emoji" } else { "icon_url" }).to_owned(), Part::Text(icon)));
     }
     if service.hides_links {
-        parts.push(("unfurl_links", Part::Is(false)));
-        parts.push(("unfurl_media", Part::Is(false)));
+        parts.push(("unfurl_links".to_owned(), Part::Is(false)));
+        parts.push(("unfurl_media".to_owned(), Part::Is(false)));
     }
 }
 
@@ -215,30 +263,8 @@ fn rest_of_slack(sources: &mut Sources<'_, '_>, argo: &str) {
     }
 }
 
-/// Returns why a body is no template of Relaybook: it does not compile, or the body of a sample is not valid.
-fn fault(content_type: &str, body: &str) -> Option<String> {
-    let body = match Body::compile(content_type, body, &Parameters::default()) {
-        Ok(body) => body,
-        Err(error) => return Some(error.to_string()),
-    };
-    samples().find_map(|values| body.render(&values).err()).map(|error| error.to_string())
-}
-
-/// Whether a text is the template of a URL.
-fn is_url(text: &str) -> bool {
-    let valid = |url: UrlTemplate| samples().all(|values| url.render(&values).is_ok());
-    UrlTemplate::compile(text, &Parameters::default()).is_ok_and(valid)
-}
-
-/// Returns samples of transitions that have a revision.
-fn samples() -> impl Iterator<Item = Values> {
-    use TransitionType::{Deployed, Drifted, Failed, Progressing, Recovered};
-    let all = [Progressing, Deployed, Failed, Recovered, Drifted].into_iter();
-    all.filter_map(|type_| Values::new(&Data::sample(type_), &Parameters::default()).ok())
-}
-
 /// Returns an object of JSON.
-fn object(parts: &[(&'static str, Part)]) -> String {
+fn object(parts: &[(String, Part)]) -> String {
     let mut text = "{\n".to_owned();
     for (at, (name, part)) in parts.iter().enumerate() {
         let end = if at + 1 == parts.len() { "" } else { "," };
@@ -288,12 +314,11 @@ fn title(sources: &mut Sources<'_, '_>, field: &str, scene: Scene<'_>, needs: &m
     match convert(first.trim(), scene, Spot::Plain) {
         Ok(made) if TextTemplate::compile(&made.text, &Parameters::default()).is_ok() => {
             needs.add(&made.needs);
-            let (list, text, line) = match (is_all, made.differs.first()) {
-                (_, Some((line, text))) => (List::Differs, text.as_str(), Some(*line)),
-                (false, None) => (List::Differs, "its first line is the title; the template shows the rest itself", None),
-                (true, None) => (List::Converted, "the title", None),
-            };
-            sources.note(at, field, list, text, line);
+            let what = if is_all { "it" } else { "its first line" };
+            let (line, more) =
+                made.difference().map_or((None, String::new()), |(line, text)| (Some(line), format!("; {text}")));
+            let text = format!("{what} is the title; the template shows revision, state and message itself{more}");
+            sources.note(at, field, List::Differs, &text, line);
             Some(made.text)
         }
         Ok(_) => {
@@ -311,11 +336,13 @@ fn title(sources: &mut Sources<'_, '_>, field: &str, scene: Scene<'_>, needs: &m
 fn of_webhook(sources: &mut Sources<'_, '_>, service: &Service, name: &str, scene: Scene<'_>) -> Option<Message> {
     let part = below("webhook", name);
     let field = |of: &str| below(&part, of);
-    let has_part = sources.templates.iter().any(|at| sources.ledgers[*at].get(&part).is_some());
+    let with_part = sources.last_with(&part);
+    let templates: Vec<usize> = with_part.map_or_else(|| sources.templates.to_vec(), |at| vec![at]);
+    let sources = &mut Sources { ledgers: sources.ledgers, templates: &templates, notes: &mut *sources.notes };
     let method = sources.last(&field("method")).map_or("GET", |(_, method)| method).to_ascii_uppercase();
     if !["POST", "PUT", "PATCH"].contains(&method.as_str()) {
         let text = format!("{method}: Relaybook sends POST, PUT and PATCH");
-        sources.note_all(if has_part { part.as_str() } else { "message" }, List::NoCounterpart, &text);
+        sources.note_all(if with_part.is_some() { part.as_str() } else { "message" }, List::NoCounterpart, &text);
         return None;
     }
     sources.note_all(&field("method"), List::Converted, "endpoint.method");
@@ -339,9 +366,11 @@ fn of_webhook(sources: &mut Sources<'_, '_>, service: &Service, name: &str, scen
     let usual = if is_json { JSON } else { "text/plain" };
     let content_type = service.content_type.clone().unwrap_or_else(|| usual.to_owned());
     let spot = if content_type.contains("json") { Spot::Json } else { Spot::Plain };
-    let body = match source {
-        Some(_) => sources.convert(&field("body"), scene, spot, &mut needs)?,
-        None => "{}".to_owned(),
+    let body = if source.is_some() {
+        sources.convert(&field("body"), scene, spot, &mut needs)?
+    } else {
+        sources.note_all(&field("method"), List::Differs, "it has no body, so the body is an empty object");
+        "{}".to_owned()
     };
     if let Some(error) = fault(&content_type, &body) {
         let text = format!("as a template of Relaybook: {error}");

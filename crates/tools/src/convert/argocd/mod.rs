@@ -6,6 +6,7 @@
 //! `documents` finds the objects and the texts in them, which are YAML themselves. `subscriptions` says who gets what, `expr` and `trigger` read the
 //! conditions, `services` the endpoints, `gotemplate` the templates. `message` and `notification` put them together.
 
+mod accepted;
 mod config;
 mod documents;
 mod expr;

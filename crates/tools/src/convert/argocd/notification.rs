@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use super::gotemplate::Needs;
+use super::gotemplate::{Needs, Recipient};
 use super::slug;
 use crate::init::{Manifest, yaml};
 use relaybook_api::values::names::hash;
@@ -24,11 +24,10 @@ const LONGEST: usize = 63;
 #[derive(Debug)]
 pub(super) struct Notification {
     pub(super) service: String,
-    /// The recipient. `None`: an annotation has it.
-    pub(super) to: Option<String>,
+    pub(super) recipient: Recipient,
     pub(super) send: Vec<String>,
-    /// The conditions of the subscription.
-    pub(super) route: Vec<String>,
+    /// Which one it is of those that send the same.
+    pub(super) part: usize,
     pub(super) triggers: Vec<Value>,
     pub(super) endpoint: Map<String, Value>,
     pub(super) template: Value,
@@ -37,10 +36,14 @@ pub(super) struct Notification {
 impl Notification {
     /// Returns a name that no other Notification has.
     fn name(&self, taken: &mut BTreeSet<String>) -> String {
-        let words = [Some(&self.service), self.to.as_ref().filter(|to| !to.is_empty())].into_iter().flatten();
+        let to = match &self.recipient {
+            Recipient::Constant(to) => Some(to).filter(|to| !to.is_empty()),
+            Recipient::Annotation(_) => None,
+        };
+        let words = [Some(&self.service), to].into_iter().flatten();
         let words: Vec<String> = words.chain(&self.send).map(|word| slug(word)).collect();
         let plain = words.join("-");
-        let whole = format!("{:?} {:?} {:?} {:?}", self.service, self.to, self.send, self.route);
+        let whole = format!("{:?} {:?} {:?} {}", self.service, self.recipient, self.send, self.part);
         let short: String = hash(&[whole.as_str()]).chars().take(8).collect();
         let begin: String = plain.chars().take(LONGEST - 9).collect();
         let longer = format!("{}-{short}", begin.trim_end_matches('-'));

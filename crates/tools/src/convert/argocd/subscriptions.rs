@@ -64,7 +64,8 @@ pub(super) fn routes(annotation: &str, values: &BTreeSet<&str>, by: By) -> Vec<R
         }
     }
     match by {
-        By::Nothing => vec![Route { recipient: Recipient::Constant(String::new()), when: vec![exists] }],
+        // A service that uses the recipient only in texts gets one request for each annotation.
+        By::Nothing => vec![Route { recipient: Recipient::Annotation(annotation.to_owned()), when: vec![exists] }],
         By::Name(_) => by_recipient.into_iter().map(|(recipient, values)| constant(recipient, &values)).collect(),
         By::Parameter(_) => {
             // One request has one recipient, so a value with several ones needs a Notification for each.
@@ -181,7 +182,7 @@ mod tests {
         for (by, expected) in [
             (By::Parameter("channel"), &["annotation", "blue", "red"][..]),
             (By::Name("webhooks"), &["blue", "red"]),
-            (By::Nothing, &[""]),
+            (By::Nothing, &["annotation"]),
         ] {
             let routes = routes(name, &values, by);
             let shown: Vec<&str> = routes

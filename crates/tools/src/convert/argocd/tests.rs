@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use serde_json::{Value, json};
+
 use super::*;
-use crate::convert::testing::{Case, cases, inputs, linted, objects, shown};
+use crate::convert::testing::{Case, all_are_right, cases, inputs, linted, objects, shown};
 
 fn all() -> Vec<Case> {
     cases("argocd/testdata", 26)
@@ -19,10 +21,8 @@ fn converted(text: &str, no_triggers: bool) -> Conversion {
 }
 
 #[test]
-fn inputs_become_what_a_person_wrote() {
-    for case in all() {
-        case.has_become(&converted(&case.input, false));
-    }
+fn inputs_become_what_a_person_wrote_and_each_line_is_in_its_list() {
+    all_are_right(&all(), |case| converted(&case.input, false));
 }
 
 #[test]
@@ -37,10 +37,9 @@ fn what_is_written_is_accepted_by_the_lint() {
 }
 
 #[test]
-fn each_line_is_in_exactly_the_list_that_a_person_wrote() {
+fn no_field_is_in_two_items() {
     for case in all() {
         let report = converted(&case.input, false).report;
-        case.has_lines(&report);
         let fields: BTreeSet<_> = report.items.iter().map(|item| (&item.kind, &item.name, &item.field)).collect();
         assert_eq!(fields.len(), report.items.len(), "{}: a field is in two items", case.name);
     }
@@ -105,7 +104,7 @@ fn without_triggers_the_list_is_a_comment() {
     let input = input_of("slack-for-all");
     let conversion = converted(&input, true);
     for manifest in conversion.manifests.iter().filter(|one| one.file.contains(".notification-")) {
-        assert_eq!(objects(&manifest.text)[0]["spec"]["triggers"], serde_json::json!([]));
+        assert_eq!(objects(&manifest.text)[0]["spec"]["triggers"], json!([]));
         assert!(manifest.text.contains("  # triggers:\n  #   - type: Failed\n"), "{}", manifest.text);
     }
 }
@@ -134,5 +133,96 @@ fn what_would_not_be_json_is_left_out() {
             |item: &Item| item.field.ends_with("slack.blocks") && item.text.starts_with("as a template of Relaybook");
         assert!(conversion.report.of(List::NoCounterpart).any(is_told), "{:#?}", conversion.report);
         assert!(conversion.manifests.len() == 2 && linted(&conversion, "argocd").findings.is_empty());
+    }
+}
+
+/// Returns a configuration with these texts, and an Application that subscribes by annotations.
+fn configured(texts: &Value, annotations: &Value) -> Conversion {
+    let metadata = json!({"name": "argocd-notifications-cm", "namespace": "argocd"});
+    let app = json!({"apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+        "metadata": {"name": "web", "namespace": "argocd", "annotations": annotations}});
+    let config = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": texts});
+    converted(&json!({"apiVersion": "v1", "kind": "List", "items": [config, app]}).to_string(), false)
+}
+
+const FAILED: &str = "[{when: \"app.status.operationState.phase == 'Failed'\", send: [a]}]";
+
+#[test]
+fn each_recipient_gets_one_message() {
+    let service = "token: $slack-token\n";
+    let subscriptions = json!([
+        {"recipients": ["slack:red:x"], "triggers": ["failed"], "selector": "team=red"},
+        {"recipients": ["slack:red"], "triggers": ["failed"], "selector": "team=blue"},
+    ]);
+    let texts = |more: &str| {
+        json!({"service.slack": service, "trigger.failed": FAILED, "template.a": "message: x\n",
+            "subscriptions": subscriptions.to_string(), "defaultTriggers": more})
+    };
+    let none = json!({"example.com/x": "y"});
+    // Both subscriptions name one recipient, so there is one Notification with both conditions.
+    let conversion = configured(&texts("[]"), &none);
+    let triggers =
+        |conversion: &Conversion, at: usize| objects(&conversion.manifests[at].text)[0]["spec"]["triggers"].clone();
+    assert_eq!(conversion.manifests.len(), 2, "{:#?}", conversion.report);
+    assert_eq!(triggers(&conversion, 1).as_array().unwrap().len(), 2);
+    // An annotation that names it, too, is another Notification, which the report mentions.
+    let annotation = json!({"notifications.argoproj.io/subscribe.slack": "red"});
+    let conversion = configured(&texts("[failed]"), &annotation);
+    let told = |item: &Item| item.field == "data[trigger.failed][0].send" && item.text.contains("the recipient \"red\"");
+    assert!(conversion.report.of(List::Differs).any(told), "{:#?}", conversion.report);
+    let other = json!({"notifications.argoproj.io/subscribe.slack": "green"});
+    assert!(!configured(&texts("[failed]"), &other).report.of(List::Differs).any(told));
+    assert!(linted(&conversion, "argocd").findings.is_empty());
+}
+
+#[test]
+fn texts_and_parts_are_those_that_argo_cd_uses() {
+    let subscribed = json!({"notifications.argoproj.io/subscribe.failed.work": "red"});
+    let hook =
+        "url: https://a.example.com/in\nheaders: [{name: X-Api-Key, value: MARKER}, {name: Accept, value: text/plain}]\n";
+    let slack = "token: $slack-token\n";
+    let both = "[{when: \"app.status.operationState.phase == 'Failed'\", send: [a, b]}]";
+    for (service, trigger, a, b, words, told) in [
+        // The name of the service, and not its type.
+        ("slack", FAILED, "message: '{{if eq .serviceType \"work\"}}yes{{else}}no{{end}}'", "", "}}yes\"", ""),
+        (
+            "webhook",
+            FAILED,
+            "webhook: {work: {method: POST, body: '{{.recipient}}'}}",
+            "",
+            "subscribe.failed.work] \"\"}}",
+            "",
+        ),
+        // A webhook without a body.
+        ("webhook", FAILED, "webhook: {work: {method: POST}}", "", "{} {", "it has no body"),
+        ("webhook", FAILED, "webhook: {work: {method: POST, body: x}}", "", "argocd-work-headers", "it can be a credential"),
+        // Of several templates, the last one that has the part.
+        (
+            "webhook",
+            both,
+            "webhook: {work: {method: PUT, path: /a, body: x}}",
+            "webhook: {work: {method: POST, body: new}}",
+            "new {",
+            "",
+        ),
+        ("slack", both, "message: x\nslack: {username: ann, icon: ':a:'}", "message: y\nslack: {icon: ':b:'}", ":b:", ""),
+        (
+            "slack",
+            both,
+            "message: x",
+            "message: '{{if .app.metadata.name}}y{{end}}'",
+            "y{{/if}}",
+            "Argo CD uses it where the later one is empty",
+        ),
+    ] {
+        let texts = json!({format!("service.{service}.work"): if service == "slack" { slack } else { hook },
+            "trigger.failed": trigger, "template.a": a, "template.b": b});
+        let conversion = configured(&texts, &subscribed);
+        let shown = shown(&conversion);
+        let spec = &objects(&conversion.manifests.last().unwrap().text)[0]["spec"];
+        let last = format!("{} {}", spec["template"]["inline"]["body"].as_str().unwrap(), spec["endpoint"]);
+        assert!(last.contains(words) && shown.contains(told), "{a} {b}: {shown}");
+        assert!(!shown.contains("MARKER") && !last.contains("/in/a") && !last.contains("ann\""), "{a} {b}: {shown}");
+        assert!(linted(&conversion, "argocd").findings.is_empty());
     }
 }

@@ -20,7 +20,7 @@ const DRIFT: &str = "5m";
 pub(super) struct Found {
     pub(super) triggers: Vec<Trigger>,
     /// What differs.
-    pub(super) differs: Option<&'static str>,
+    pub(super) differs: Vec<&'static str>,
     pub(super) needs: Needs,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Trigger {
 }
 
 impl Trigger {
-    /// Returns the trigger with further conditions. `None`: Relaybook does not accept the condition.
+    /// Returns the trigger with the conditions of a route. `None`: Relaybook does not accept the condition.
     pub(super) fn manifest(&self, more: &[String]) -> Option<Value> {
         let reasons = match self.reasons.as_slice() {
             [] => None,
@@ -74,10 +74,23 @@ struct State {
     healths: Option<Vec<String>>,
     syncs: Option<Vec<String>>,
     is_deleted: bool,
+    /// What differs beside the state.
+    differs: Option<&'static str>,
 }
 
-/// Reads a condition. `is_once`: the trigger names an object, so it is sent once for each Application.
-pub(super) fn read(when: &str, is_once: bool) -> Result<Found, String> {
+/// How often a condition is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Per {
+    /// Whenever it becomes true.
+    Time,
+    /// Once for each revision.
+    Revision,
+    /// Once for each Application.
+    Object,
+}
+
+/// Reads a condition.
+pub(super) fn read(when: &str, per: Per) -> Result<Found, String> {
     let mut found = Found::default();
     for alternative in parse(when)? {
         let (mut state, mut rest) = (State::default(), Vec::new());
@@ -86,8 +99,10 @@ pub(super) fn read(when: &str, is_once: bool) -> Result<Found, String> {
                 rest.push(condition);
             }
         }
-        for (type_, reason, differs) in state.transitions(is_once)? {
-            found.differs = found.differs.or(differs);
+        for (type_, reason, differs) in state.transitions(per)? {
+            let more: Vec<_> =
+                [differs, state.differs].into_iter().flatten().filter(|one| !found.differs.contains(one)).collect();
+            found.differs.extend(more);
             let lasts = (type_ == Drifted).then_some(DRIFT);
             let same = found
                 .triggers
@@ -135,6 +150,10 @@ fn one(test: &Test, state: &mut State, needs: &mut Needs) -> Result<Option<Strin
             narrow(&mut state.syncs, &["OutOfSync".to_owned(), "Unknown".to_owned()])
         }
         (path, is, negated) => {
+            if let (["app", "metadata", "labels", _], true) = (path, negated) {
+                state.differs =
+                    Some("it is also true for an Application without labels, for which the condition of Argo CD fails");
+            }
             let condition = field(path, is, needs)?;
             Ok(Some(if negated { format!("!({condition})") } else { condition }))
         }
@@ -195,7 +214,7 @@ fn field(path: &[&str], is: &Is, needs: &mut Needs) -> Result<String, String> {
 type Transition = (TransitionType, Option<&'static str>, Option<&'static str>);
 
 impl State {
-    fn transitions(&self, is_once: bool) -> Result<Vec<Transition>, String> {
+    fn transitions(&self, per: Per) -> Result<Vec<Transition>, String> {
         let none = |text: &str| Err(format!("{text} has no counterpart"));
         let values = |all: &Option<Vec<String>>| all.clone().unwrap_or_default();
         let (phases, healths, syncs) = (values(&self.phases), values(&self.healths), values(&self.syncs));
@@ -206,11 +225,16 @@ impl State {
                 Ok(vec![(Removed, None, Some(differs))])
             }
             (true, ..) => none("a state of an Application that is being deleted"),
-            (false, false, false, false) if is_once => Ok(vec![(Added, None, None)]),
+            (false, false, false, false) if per == Per::Object => {
+                let differs =
+                    "Added is sent when an Application appears, and not for those that exist when Relaybook starts";
+                Ok(vec![(Added, None, Some(differs))])
+            }
             (false, false, false, false) => none("a condition without a state"),
             (false, true, false, _) if is_in_sync => phases.iter().map(|phase| of_phase(phase)).collect(),
             (false, true, true, _) if is_in_sync && phases == ["Succeeded"] && healths == ["Healthy"] => {
-                Ok(vec![(Deployed, None, None)])
+                let differs = "Deployed is sent for another revision, and not for each sync operation";
+                Ok(vec![(Deployed, None, (per == Per::Time).then_some(differs))])
             }
             (false, false, true, _) if is_in_sync => {
                 let all = healths.iter().map(|health| of_health(health)).collect::<Result<Vec<_>, _>>()?;
@@ -238,7 +262,10 @@ fn of_phase(phase: &str) -> Result<Transition, String> {
 
 fn of_health(health: &str) -> Result<Vec<Transition>, String> {
     match health {
-        "Degraded" => Ok(vec![(Failed, Some("Degraded"), None)]),
+        "Degraded" => {
+            let differs = "Failed is not sent while a sync operation runs, has failed, or is newer than the health";
+            Ok(vec![(Failed, Some("Degraded"), Some(differs))])
+        }
         "Healthy" => {
             let differs = Some("Deployed is sent for another revision, and Recovered after a failure");
             Ok(vec![(Deployed, None, differs), (Recovered, None, differs)])
@@ -266,8 +293,8 @@ mod tests {
     use super::*;
 
     /// Returns the triggers of a condition. `~` before them: something differs. `!`: it was refused.
-    fn shown(when: &str, is_once: bool) -> String {
-        match read(when, is_once) {
+    fn shown(when: &str, per: Per) -> String {
+        match read(when, per) {
             Err(why) => format!("!{why}"),
             Ok(found) => {
                 let one = |trigger: &Trigger| {
@@ -277,7 +304,7 @@ mod tests {
                     format!("{}{lasts}{when}", trigger.type_.as_str())
                 };
                 let all: Vec<_> = found.triggers.iter().map(one).collect();
-                format!("{}{}", if found.differs.is_some() { "~" } else { "" }, all.join("; "))
+                format!("{}{}", if found.differs.is_empty() { "" } else { "~" }, all.join("; "))
             }
         }
     }
@@ -292,7 +319,7 @@ mod tests {
                 "Deployed",
             ),
             ("app.status.operationState.phase in ['Succeeded'] and app.status.health.status == 'Healthy'", "Deployed"),
-            ("app.status.health.status == 'Degraded'", "Failed if reason == \"Degraded\""),
+            ("app.status.health.status == 'Degraded'", "~Failed if reason == \"Degraded\""),
             (
                 "app.status.operationState != nil and app.status.operationState.phase in ['Error', 'Failed']",
                 "Failed if reason in [\"SyncError\", \"SyncFailed\"]",
@@ -305,20 +332,20 @@ mod tests {
             ("app.status.health.status == 'Healthy'", "~Deployed; Recovered"),
             (
                 "app.status.health.status == 'Degraded' || app.status.operationState.phase == 'Failed'",
-                "Failed if reason in [\"Degraded\", \"SyncFailed\"]",
+                "~Failed if reason in [\"Degraded\", \"SyncFailed\"]",
             ),
             (
                 "app.status.health.status == 'Degraded' and app.metadata.name startsWith 'web'",
-                "Failed if reason == \"Degraded\" && target.app.name.startsWith(\"web\")",
+                "~Failed if reason == \"Degraded\" && target.app.name.startsWith(\"web\")",
             ),
             (
                 "app.status.health.status == 'Degraded' and app.spec.project != 'test'",
-                "Failed if reason == \"Degraded\" && !((\".spec.project\" in target.app.fields && \
+                "~Failed if reason == \"Degraded\" && !((\".spec.project\" in target.app.fields && \
                  target.app.fields[\".spec.project\"] == \"test\"))",
             ),
             (
                 "app.status.health.status == 'Degraded' and app.metadata.labels['tier'] in ['gold', 'silver']",
-                "Failed if reason == \"Degraded\" && (\"tier\" in target.app.labels && target.app.labels[\"tier\"] in [\"gold\", \
+                "~Failed if reason == \"Degraded\" && (\"tier\" in target.app.labels && target.app.labels[\"tier\"] in [\"gold\", \
                  \"silver\"])",
             ),
             ("app.status.health.status == 'Missing'", "!the health Missing has no counterpart"),
@@ -334,8 +361,10 @@ mod tests {
             ("repo.GetCommitMetadata(app.status.sync.revision)", "!a function has no counterpart"),
             ("app.status.health.status != 'Healthy'", "!a change has no field app.status.health.status"),
         ] {
-            assert_eq!(shown(when, false), expected, "{when}");
+            assert_eq!(shown(when, Per::Revision), expected, "{when}");
         }
-        assert_eq!(shown("true", true), "Added");
+        assert_eq!(shown("true", Per::Object), "~Added");
+        let deployed = "app.status.operationState.phase in ['Succeeded'] and app.status.health.status == 'Healthy'";
+        assert_eq!(shown(deployed, Per::Time), "~Deployed");
     }
 }

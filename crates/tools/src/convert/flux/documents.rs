@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::provider::Secrets;
 use crate::convert::Input;
+use crate::convert::documents::{item, unreadable};
 use crate::convert::ledger::leaves;
 use crate::convert::report::{Item, List};
 use relaybook_api::values::names::{is_label, is_subdomain};
@@ -25,8 +26,6 @@ const LONGEST_NAME: usize = 63;
 /// Fields in which Flux may still replace variables, because their texts are copied as they are.
 const FREE: [&str; 6] =
     ["spec.summary", "spec.eventMetadata", "spec.channel", "spec.username", "spec.inclusionList", "spec.exclusionList"];
-/// Words in the tags of templates of Helm.
-const OF_HELM: [&str; 6] = [".Values", ".Release", ".Chart", "include ", "template ", "define "];
 /// Fields of a `kustomization.yaml` that change objects.
 const TRANSFORMS: [&str; 11] = [
     "patches",
@@ -82,7 +81,7 @@ pub(super) fn sort<'a>(
             match document {
                 Ok(document) if is_kustomization(input, document) => kustomizations.push((order, input, document)),
                 Ok(document) => all.add((order, input, document), namespace, &mut names),
-                Err(broken) => all.items.push((order, unreadable(input, broken))),
+                Err(broken) => all.items.push((order, unreadable(input, broken, &[GROUP], "flux"))),
             }
         }
     }
@@ -160,30 +159,9 @@ impl<'a> Documents<'a> {
     }
 }
 
-fn item(input: &Input, document: &Document, list: List, field: &str, text: String) -> Item {
-    let (file, line) = (input.name.clone(), document.line(field));
-    let (kind, name) = (document.kind().to_owned(), document.name().to_owned());
-    Item { list, file, line, kind, name, field: field.to_owned(), text }
-}
-
 /// Returns the item for an object that is not converted.
 fn whole(input: &Input, document: &Document, text: &str) -> Item {
     item(input, document, List::Ignored, "", text.to_owned())
-}
-
-/// Returns the item for a document that cannot be read.
-fn unreadable(input: &Input, broken: &Broken) -> Item {
-    let is_template = input.text.lines().any(|line| line.contains("{{") && OF_HELM.iter().any(|word| line.contains(word)));
-    let is_other = input.is_found && !input.text.contains(GROUP);
-    let (list, text) = match (is_other, is_template) {
-        (true, _) => (List::Ignored, format!("not YAML, and it does not contain {GROUP}")),
-        (false, true) => (List::Error, format!("it is a template of Helm; {HELM}")),
-        // The message of the parser could quote a Secret.
-        (false, false) if input.text.contains("Secret") => (List::Error, "not YAML".to_owned()),
-        (false, false) => (List::Error, format!("not YAML: {}", broken.problem)),
-    };
-    let (kind, name, field) = (String::new(), String::new(), String::new());
-    Item { list, file: input.name.clone(), line: broken.place.line, kind, name, field, text }
 }
 
 /// Returns the fields whose texts contain a word.

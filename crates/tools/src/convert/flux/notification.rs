@@ -146,7 +146,10 @@ fn severity(ledger: &mut Ledger<'_>, alert: &Alert, receiver: &Receiver) {
     let types: Vec<_> = types.iter().map(|type_| type_.as_str()).collect();
     let types = types.join(", ");
     let (list, text) = match (alert.only_errors, receiver.shows_a_state()) {
-        (true, false) => (List::Converted, format!("the trigger {types}")),
+        (true, false) => (
+            List::Differs,
+            format!("error: Flux repeats the event as long as the object fails; Relaybook sends the change {types} once"),
+        ),
         (true, true) => {
             (List::Differs, format!("the triggers {types}: the receiver shows a failure until another one ends it"))
         }

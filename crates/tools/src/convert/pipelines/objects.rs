@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::convert::Input;
+use crate::convert::documents::{item, unreadable};
 use crate::convert::ledger::{Ledger, leaves};
 use crate::convert::report::{Item, List};
 use relaybook_api::values::names::{is_label, is_subdomain};
@@ -60,10 +61,11 @@ pub(super) fn sort<'a>(
     namespace: &str,
     wanted: &Wanted,
 ) -> (Vec<Object<'a>>, Vec<(usize, Item)>) {
+    let groups: Vec<&str> = wanted.kinds.iter().filter_map(|(version, _)| version.split('/').next()).collect();
     let (mut objects, mut items, mut names) = (Vec::new(), Vec::new(), BTreeSet::new());
     for (order, (input, documents)) in inputs.iter().zip(documents).enumerate() {
         for document in documents {
-            let found = document.as_ref().map_err(|broken| unreadable(input, broken, wanted));
+            let found = document.as_ref().map_err(|broken| unreadable(input, broken, &groups, wanted.program));
             let found = found.and_then(|document| object(order, input, document, namespace, wanted));
             match found {
                 Ok(object) if names.insert((object.kind(), object.namespace.clone(), object.name.clone())) => {
@@ -91,7 +93,7 @@ fn object<'a>(
     if !wanted.kinds.iter().any(is_wanted) {
         let group = document.api_version().split_once('/').map_or("", |(group, _)| group);
         let (list, text) = (wanted.other)(group);
-        return Err(item(input, document, list, "", text.to_owned()));
+        return Err(item(input, document, list, "", text));
     }
     let error = |field: &str, text: String| Err(item(input, document, List::Error, field, text));
     if let Some((field, remedy)) = template(&document.value) {
@@ -128,29 +130,4 @@ fn template(value: &Value) -> Option<(String, &'static str)> {
         }
     });
     found
-}
-
-/// Returns the item for a document that cannot be read.
-fn unreadable(input: &Input, broken: &Broken, wanted: &Wanted) -> Item {
-    let group = |version: &str| version.split('/').next().unwrap_or_default().to_owned();
-    let is_other = input.is_found && !wanted.kinds.iter().any(|(version, _)| input.text.contains(&group(version)));
-    let (list, text) = if is_other {
-        (List::Ignored, "not YAML, and it mentions none of the kinds that are converted".to_owned())
-    } else if input.text.contains("Secret") {
-        // The message of the parser could quote a Secret.
-        (List::Error, "not YAML".to_owned())
-    } else {
-        let remedy = format!(
-            "if it is a template of Helm, render it first: `helm template … | relaybook convert {} -`",
-            wanted.program
-        );
-        (List::Error, format!("not YAML: {}; {remedy}", broken.problem))
-    };
-    let (kind, name, field) = (String::new(), String::new(), String::new());
-    Item { list, file: input.name.clone(), line: broken.place.line, kind, name, field, text }
-}
-
-fn item(input: &Input, document: &Document, list: List, field: &str, text: String) -> Item {
-    let (kind, name) = (document.kind().to_owned(), document.name().to_owned());
-    Item { list, file: input.name.clone(), line: document.line(field), kind, name, field: field.to_owned(), text }
 }

@@ -1,7 +1,7 @@
 //! Tests conversions of pipelines. The inputs have the fields that the programs document.
 
 use super::*;
-use crate::convert::testing::{Case, cases, inputs, linted, shown};
+use crate::convert::testing::{Case, all_are_right, cases, inputs, linted, shown};
 use crate::convert::{Input, Options};
 
 type Convert = fn(&[Input], &Options) -> Conversion;
@@ -17,11 +17,7 @@ fn converted(convert: Convert, text: &str) -> Conversion {
 #[test]
 fn inputs_become_what_a_person_wrote_and_each_line_is_in_its_list() {
     for (folder, least, convert) in PROGRAMS {
-        for case in cases(folder, least) {
-            let conversion = converted(convert, &case.input);
-            case.has_become(&conversion);
-            case.has_lines(&conversion.report);
-        }
+        all_are_right(&cases(folder, least), |case| converted(convert, &case.input));
     }
 }
 

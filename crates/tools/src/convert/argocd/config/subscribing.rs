@@ -10,9 +10,10 @@ use serde_json::Value;
 use super::super::gotemplate::{Needs, Recipient};
 use super::super::services::{By, named, read};
 use super::super::subscriptions::{Key, Route, key, of_project, recipients, routes, selector};
-use super::super::trigger::{Trigger, read as condition};
+use super::super::trigger::{Per, read as condition};
 use super::{Condition, Config, Subscriber};
 use crate::convert::report::List;
+use relaybook_api::TransitionType::{Added, Removed};
 use relaybook_api::pipeline::record::MAX_RECORDED;
 use relaybook_settings::manifests::field::{below, entry};
 
@@ -41,7 +42,9 @@ impl<'a> Config<'a> {
                 None,
             );
             for (field, recipient) in self.ledgers[at].texts(&field("recipients")) {
-                let (service, to) = recipient.split_once(':').unwrap_or((recipient, ""));
+                // Argo CD ignores what follows a second colon.
+                let mut parts = recipient.split(':');
+                let (service, to) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
                 let triggers = if own.is_empty() { self.defaults.get("").cloned().unwrap_or_default() } else { own.clone() };
                 let route = Route { recipient: Recipient::Constant(to.to_owned()), when: when.clone() };
                 let (list, text) = self.subscribe(service, &[route], &triggers, &needs);
@@ -83,8 +86,15 @@ impl<'a> Config<'a> {
             needs.annotations.insert((*name).to_owned());
             let by = self.services.get(key.service.as_str()).and_then(|(type_, _)| named(type_).ok());
             let routes = routes(name, values, by.map_or(By::Nothing, |row| row.by));
+            self.recipients.insert((*name).to_owned(), values.iter().flat_map(|value| recipients(value)).collect());
             let triggers = self.triggers_of(&key);
-            outcomes.insert(*name, self.subscribe(&key.service, &routes, &triggers, &needs));
+            let mut outcome = self.subscribe(&key.service, &routes, &triggers, &needs);
+            let is_several =
+                by.is_some_and(|row| row.by == By::Nothing) && values.iter().any(|value| recipients(value).len() > 1);
+            if is_several && outcome.0 == List::Converted {
+                outcome = (List::Differs, "the service gets one request, and not one for each recipient".to_owned());
+            }
+            outcomes.insert(*name, outcome);
         }
         for of in mine.iter_mut().filter(|of| of.object.document.kind() == "Application") {
             for (field, name, _) in of.annotations.clone() {
@@ -148,12 +158,13 @@ impl<'a> Config<'a> {
             self.conditions_of(name);
             for condition in self.conditions.get(name).into_iter().flatten() {
                 for route in &routes {
-                    let group = (service.to_owned(), Route::clone(route), condition.send.clone());
-                    let (wanted, needed) = self.groups.entry(group).or_default();
-                    let more: Vec<Trigger> =
-                        condition.triggers.iter().filter(|one| !wanted.contains(one)).cloned().collect();
-                    wanted.extend(more);
-                    needed.add(&condition.needs);
+                    let group = (service.to_owned(), route.recipient.clone(), condition.send.clone());
+                    let wanted = self.groups.entry(group).or_default();
+                    for trigger in &condition.triggers {
+                        wanted.add(trigger, &route.when);
+                    }
+                    wanted.needs.add(&condition.needs);
+                    wanted.origins.insert(condition.origin.clone());
                     is_any = true;
                 }
             }
@@ -190,19 +201,36 @@ impl<'a> Config<'a> {
                 ledger.error(field, format!("the configuration has no template {name}; add it, or remove the name"));
                 continue;
             }
-            match condition(when, per == "app.metadata.name" || per == "app.metadata.uid") {
+            let per_object = ["app.metadata.name", "app.metadata.uid"].contains(&per.as_str());
+            let kind = match per.as_str() {
+                _ if per_object => Per::Object,
+                per if per.ends_with("revision") => Per::Revision,
+                _ => Per::Time,
+            };
+            match condition(when, kind) {
                 Ok(found) => {
-                    let (list, text) = found.differs.map_or((List::Converted, "triggers"), |text| (List::Differs, text));
+                    let (list, text) = match found.differs.as_slice() {
+                        [] => (List::Converted, "triggers".to_owned()),
+                        all => (List::Differs, all.join("; ")),
+                    };
                     ledger.put(list, &field("when"), text);
-                    let is_usual = per.ends_with("revision") || per.starts_with("app.metadata.");
-                    let (list, text) = if is_usual {
-                        (List::Converted, "each change is reported once")
-                    } else {
-                        (List::NoCounterpart, "each change is reported once, whatever this field is")
+                    let is_existence = found.triggers.iter().all(|one| [Added, Removed].contains(&one.type_));
+                    let (list, text) = match kind {
+                        Per::Object if is_existence => (List::Converted, "each change is reported once"),
+                        Per::Revision => (
+                            List::Differs,
+                            "each change is reported, also that to a revision that was reported before, such as by a rollback",
+                        ),
+                        _ => (List::NoCounterpart, "each change is reported once, whatever this field is"),
                     };
                     ledger.put(list, &field("oncePer"), text);
-                    ledger.put(List::Converted, &field("send"), "the templates of the Notifications");
-                    conditions.push(Condition { triggers: found.triggers, needs: found.needs, send: names });
+                    let origin = (at, field("send"));
+                    self.notes.add(
+                        (at, &origin.1),
+                        (List::Converted, "the templates of the Notifications".to_owned()),
+                        None,
+                    );
+                    conditions.push(Condition { triggers: found.triggers, needs: found.needs, send: names, origin });
                 }
                 Err(why) => {
                     ledger.put(List::NoCounterpart, &field("when"), why);

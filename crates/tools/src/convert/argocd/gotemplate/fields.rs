@@ -13,17 +13,22 @@ pub(super) enum Known {
     Words(&'static Words),
     /// Whether it exists, and what differs.
     Is(bool, Option<&'static str>),
-    /// The recorded field.
-    Recorded,
+    /// The recorded field, and what differs.
+    Recorded(Option<&'static str>),
 }
+
+/// What differs if a label, an annotation or a field is absent.
+pub(super) const ABSENT: &str = "an absent one shows nothing; Argo CD shows `<no value>`, or fails";
+/// What differs at the address of the repository.
+pub(super) const REPOSITORY: &str =
+    "it is the Git repository of the change, without credentials, and shows nothing if a repository of Helm is the source";
 
 impl Known {
     /// Returns what differs.
     pub(super) fn differs(&self) -> Option<&'static str> {
         match self {
-            Self::Path(_, differs) | Self::Call(_, differs) | Self::Is(_, differs) => *differs,
+            Self::Path(_, differs) | Self::Call(_, differs) | Self::Is(_, differs) | Self::Recorded(differs) => *differs,
             Self::Words(_) => Some("the word follows from the state that Relaybook observed"),
-            Self::Recorded => None,
         }
     }
 }
@@ -87,6 +92,10 @@ static PHASE: Words = Words {
 
 const TIME: Known =
     Known::Call("date time \"%Y-%m-%dT%H:%M:%SZ\"", Some("it is the time at which Relaybook observed the change"));
+const EXISTS: Option<&str> = Some("it counts as present, also before the first sync operation");
+const COMPARED: Option<&str> = Some("it is the revision of the change, and not the one that Argo CD compared last");
+const MESSAGE: Option<&str> =
+    Some("it is the message that Relaybook observed with the change: of the operation, or else of the health");
 const SEVERAL: Option<&str> = Some("an Application with several sources shows the first Git repository");
 
 static FIELDS: [(&str, Known); 28] = [
@@ -94,12 +103,15 @@ static FIELDS: [(&str, Known); 28] = [
     ("metadata.namespace", Known::Path("target.namespace", None)),
     ("kind", Known::Path("target.app.kind", None)),
     ("apiVersion", Known::Path("target.app.apiVersion", None)),
-    ("status.sync.revision", Known::Path("revision", None)),
+    ("status.sync.revision", Known::Path("revision", COMPARED)),
     ("status.operationState.syncResult.revision", Known::Path("revision", None)),
     ("status.operationState.operation.sync.revision", Known::Path("revision", None)),
-    ("operation.sync.revision", Known::Path("revision", None)),
-    ("status.operationState.message", Known::Path("message", None)),
-    ("status.health.message", Known::Path("message", None)),
+    (
+        "operation.sync.revision",
+        Known::Path("revision", Some("it is the revision of the change, also if no operation is requested")),
+    ),
+    ("status.operationState.message", Known::Path("message", MESSAGE)),
+    ("status.health.message", Known::Path("message", MESSAGE)),
     ("status.sync.status", Known::Words(&SYNC)),
     ("status.health.status", Known::Words(&HEALTH)),
     ("status.operationState.phase", Known::Words(&PHASE)),
@@ -109,13 +121,13 @@ static FIELDS: [(&str, Known); 28] = [
     ("status.health.lastTransitionTime", TIME),
     ("spec.source", Known::Is(true, SEVERAL)),
     ("spec.sources", Known::Is(false, SEVERAL)),
-    ("spec.source.repoURL", Known::Path("target.source.repository", None)),
-    ("spec.project", Known::Recorded),
-    ("spec.source.path", Known::Recorded),
-    ("spec.source.chart", Known::Recorded),
+    ("spec.source.repoURL", Known::Path("target.source.repository", Some(REPOSITORY))),
+    ("spec.project", Known::Recorded(None)),
+    ("spec.source.path", Known::Recorded(Some(ABSENT))),
+    ("spec.source.chart", Known::Recorded(Some(ABSENT))),
     ("status", Known::Is(true, None)),
-    ("status.operationState", Known::Is(true, None)),
-    ("status.operationState.syncResult", Known::Is(true, None)),
+    ("status.operationState", Known::Is(true, EXISTS)),
+    ("status.operationState.syncResult", Known::Is(true, EXISTS)),
     ("status.sync", Known::Is(true, None)),
     ("status.health", Known::Is(true, None)),
 ];

@@ -9,19 +9,22 @@ mod expression;
 mod fields;
 mod forms;
 mod parse;
+mod text;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fields::{Known, known};
-use forms::{Form, equal, helper, joined, negated};
+use fields::{ABSENT, Known, REPOSITORY, known};
+use forms::{Form, changed, equal, helper, joined, negated};
 pub(super) use parse::Refusal;
 use parse::{Expr, Node, Tag, parse};
 use relaybook_core::observe::is_public_annotation;
+use text::{BACKSLASH, annotation, has_lines_of_blocks, join};
+pub(super) use text::{literal, recipient};
 
 /// What is constant where a template is used.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scene<'a> {
-    /// The type of the service.
+    /// The name of the service.
     pub(super) service: &'a str,
     /// The recipient.
     pub(super) recipient: &'a Recipient,
@@ -79,46 +82,36 @@ pub(super) struct Made {
     pub(super) differs: Vec<(usize, String)>,
 }
 
-/// Converts a source.
-pub(super) fn convert(source: &str, scene: Scene<'_>, spot: Spot) -> Result<Made, Refusal> {
-    let nodes = parse(source)?;
-    let mut writer = Writer { scene, spot, made: Made::default(), is_after_tag: false, line: 0 };
-    writer.nodes(&nodes)?;
-    Ok(writer.made)
-}
-
-/// Returns a template whose result is this text.
-pub(super) fn literal(text: &str, spot: Spot) -> String {
-    let text = if spot == Spot::Quoted { json_text(text) } else { text.to_owned() };
-    text.replace("{{", "\\{{")
-}
-
-/// Returns the recipient as a template.
-pub(super) fn recipient(of: &Recipient, spot: Spot) -> String {
-    match of {
-        Recipient::Constant(text) => literal(text, spot),
-        Recipient::Annotation(name) => format!("{{{{{}}}}}", annotation(name)),
+impl Made {
+    /// Returns what differs as one text, with the number of lines before the first difference.
+    pub(super) fn difference(&self) -> Option<(usize, String)> {
+        let mut texts: Vec<&str> = Vec::new();
+        for (_, text) in &self.differs {
+            if !texts.contains(&text.as_str()) {
+                texts.push(text);
+            }
+        }
+        let (line, _) = self.differs.first()?;
+        Some((*line, texts.join("; ")))
     }
 }
 
-/// Returns the call that reads an annotation.
-fn annotation(name: &str) -> String {
-    format!("default target.app.annotations.[{name}] \"\"")
-}
-
-/// Returns a text as it is written within a text of JSON.
-fn json_text(text: &str) -> String {
-    let quoted = serde_json::Value::from(text).to_string();
-    quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or_default().to_owned()
+/// Converts a source.
+pub(super) fn convert(source: &str, scene: Scene<'_>, spot: Spot) -> Result<Made, Refusal> {
+    let nodes = parse(source)?;
+    let mut writer = Writer { scene, spot, made: Made::default() };
+    writer.nodes(&nodes)?;
+    if spot == Spot::Plain && has_lines_of_blocks(&writer.made.text) {
+        let text = "a line that has only `if`, `else` or `end` leaves no empty line";
+        writer.made.differs.push((0, text.to_owned()));
+    }
+    Ok(writer.made)
 }
 
 struct Writer<'a> {
     scene: Scene<'a>,
     spot: Spot,
     made: Made,
-    is_after_tag: bool,
-    /// The line of the last tag.
-    line: usize,
 }
 
 impl Writer<'_> {
@@ -126,13 +119,14 @@ impl Writer<'_> {
         for node in nodes {
             match node {
                 Node::Text(text) => {
-                    let text = literal(text, self.spot);
-                    self.text(&text)?;
+                    let here = Tag { line: 0, text: text.clone() };
+                    let text = self.literal(text, &here)?;
+                    self.push(&text, &here)?;
                 }
                 Node::Value { value, tag } => {
                     let form = self.form(value, tag)?;
                     let part = self.shown(&form, tag)?;
-                    self.part(&part, tag)?;
+                    self.push(&part, tag)?;
                 }
                 Node::If { arms, otherwise, tag } => self.choice(arms, otherwise, tag)?,
                 Node::Range { tag } => self.made.differs.push((tag.line, tag.refuse("the loop is left out").why)),
@@ -141,41 +135,22 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn text(&mut self, text: &str) -> Result<(), Refusal> {
-        if self.is_after_tag && text.starts_with('}') {
-            self.space("a brace follows a tag")?;
-        }
-        self.made.text.push_str(text);
-        self.is_after_tag &= text.is_empty();
+    /// Appends a tag, or constant text.
+    fn push(&mut self, part: &str, tag: &Tag) -> Result<(), Refusal> {
+        let before = std::mem::take(&mut self.made.text);
+        self.made.text = join(before, part, self.spot).map_err(|why| tag.refuse(why))?;
         Ok(())
     }
 
-    /// Separates a brace of the text from a tag. Only between the parts of JSON, a space changes nothing.
-    fn space(&mut self, why: &str) -> Result<(), Refusal> {
-        if self.spot != Spot::Json {
-            return Err(Refusal { line: self.line, why: format!("{why}, which a template of Relaybook cannot have") });
-        }
-        self.made.text.push(' ');
-        Ok(())
+    /// Returns a template whose result is this text.
+    fn literal(&self, text: &str, tag: &Tag) -> Result<String, Refusal> {
+        if text.contains("\\{{") { Err(tag.refuse(BACKSLASH)) } else { Ok(literal(text, self.spot)) }
     }
 
-    /// Appends tags, or constant text.
-    fn part(&mut self, part: &str, tag: &Tag) -> Result<(), Refusal> {
-        self.line = tag.line;
-        if !part.starts_with("{{") {
-            self.text(part)?;
-            self.is_after_tag = part.ends_with("}}");
-            return Ok(());
-        }
-        if self.made.text.ends_with('\\') {
-            return Err(tag.refuse("a backslash is before it, which a template of Relaybook cannot have"));
-        }
-        if self.made.text.ends_with('{') {
-            self.space("a brace is before a tag")?;
-        }
-        self.made.text.push_str(part);
-        self.is_after_tag = part.ends_with("}}");
-        Ok(())
+    /// Joins parts of a template.
+    fn joined(&self, parts: &[&str], tag: &Tag) -> Result<String, Refusal> {
+        let all = parts.iter().try_fold(String::new(), |text, part| join(text, part, self.spot));
+        all.map_err(|why| tag.refuse(why))
     }
 
     fn choice(&mut self, arms: &[(Expr, Vec<Node>)], otherwise: &[Node], tag: &Tag) -> Result<(), Refusal> {
@@ -186,14 +161,14 @@ impl Writer<'_> {
                 Ok(false) => {}
                 Ok(true) => {
                     if is_open {
-                        self.part("{{else}}", tag)?;
+                        self.push("{{else}}", tag)?;
                     }
                     self.nodes(nodes)?;
-                    return if is_open { self.part("{{/if}}", tag) } else { Ok(()) };
+                    return if is_open { self.push("{{/if}}", tag) } else { Ok(()) };
                 }
                 Err(condition) => {
                     let word = if is_open { "else if" } else { "#if" };
-                    self.part(&format!("{{{{{word} {condition}}}}}"), tag)?;
+                    self.push(&format!("{{{{{word} {condition}}}}}"), tag)?;
                     self.nodes(nodes)?;
                     is_open = true;
                 }
@@ -203,16 +178,16 @@ impl Writer<'_> {
             return self.nodes(otherwise);
         }
         if !otherwise.is_empty() {
-            self.part("{{else}}", tag)?;
+            self.push("{{else}}", tag)?;
             self.nodes(otherwise)?;
         }
-        self.part("{{/if}}", tag)
+        self.push("{{/if}}", tag)
     }
 
     /// Returns a form as a part of the template.
     fn shown(&self, form: &Form, tag: &Tag) -> Result<String, Refusal> {
         match form {
-            Form::Text(text) => Ok(literal(text, self.spot)),
+            Form::Text(text) => self.literal(text, tag),
             Form::Number(number) => Ok(number.clone()),
             Form::Path(of) | Form::Call(of) => Ok(format!("{{{{{of}}}}}")),
             Form::Part(part) => Ok(part.clone()),
@@ -224,7 +199,14 @@ impl Writer<'_> {
     fn form(&mut self, expr: &Expr, tag: &Tag) -> Result<Form, Refusal> {
         match expr {
             Expr::Text(text) => Ok(Form::Text(text.clone())),
-            Expr::Number(number) => Ok(Form::Number(number.clone())),
+            Expr::Number(number) => {
+                let is_whole = number.parse::<i64>().is_ok_and(|whole| whole.to_string() == *number);
+                if is_whole {
+                    Ok(Form::Number(number.clone()))
+                } else {
+                    Err(tag.refuse("only whole numbers have a counterpart"))
+                }
+            }
             Expr::Bool(is) => Ok(Form::Bool(*is)),
             Expr::Nil => Err(tag.refuse("nil has no counterpart")),
             Expr::Field(path) => self.field(path, tag),
@@ -251,14 +233,14 @@ impl Writer<'_> {
                 let path = rest.join(".");
                 let Some(known) = known(&path) else { return Err(tag.refuse("a change has no such field")) };
                 if let Some(text) = known.differs() {
-                    self.made.differs.push((tag.line, tag.refuse(text).why));
+                    self.differs(tag, text);
                 }
                 Ok(match known {
                     Known::Path(path, _) => Form::Path((*path).to_owned()),
                     Known::Call(call, _) => Form::Call((*call).to_owned()),
                     Known::Words(words) => Form::Words(words),
                     Known::Is(is, _) => Form::Bool(*is),
-                    Known::Recorded => {
+                    Known::Recorded(_) => {
                         let field = format!(".{path}");
                         let call = format!("default target.app.fields.[{field}] \"\"");
                         self.made.needs.fields.insert(field);
@@ -270,11 +252,17 @@ impl Writer<'_> {
         }
     }
 
+    /// Mentions a difference of a tag.
+    fn differs(&mut self, tag: &Tag, text: &str) {
+        self.made.differs.push((tag.line, tag.refuse(text).why));
+    }
+
     fn label(&mut self, name: &str, tag: &Tag) -> Result<Form, Refusal> {
         if !is_key(name) {
             return Err(tag.refuse("it is no name of a label"));
         }
         self.made.needs.labels.insert(name.to_owned());
+        self.differs(tag, ABSENT);
         Ok(Form::Call(format!("default target.app.labels.[{name}] \"\"")))
     }
 
@@ -286,6 +274,7 @@ impl Writer<'_> {
             return Err(tag.refuse("an annotation of another namespace is recorded only if it is public (docs/app-data.md)"));
         }
         self.made.needs.annotations.insert(name.to_owned());
+        self.differs(tag, ABSENT);
         Ok(Form::Call(annotation(name)))
     }
 
@@ -296,17 +285,14 @@ impl Writer<'_> {
                 return self.field(&path, tag);
             }
             ("call", [Expr::Field(path), arguments @ ..]) => {
-                return match (path.iter().map(String::as_str).collect::<Vec<_>>().as_slice(), arguments) {
-                    (["repo", "FullNameByRepoURL"], [_]) => {
-                        Ok(Form::Part("{{target.source.owner}}/{{target.source.project}}".to_owned()))
-                    }
-                    (["repo", "RepoURLToHTTPS"], [_]) => Ok(Form::Path("target.source.repository".to_owned())),
-                    _ => Err(tag.refuse("the function has no counterpart")),
-                };
+                return self.of_repository(path, arguments, tag);
             }
             _ => {}
         }
         let forms: Vec<Form> = operands.iter().map(|operand| self.form(operand, tag)).collect::<Result<_, _>>()?;
+        if let Some(text) = changed(name, self.spot, &forms) {
+            self.differs(tag, text);
+        }
         match (name, forms.as_slice()) {
             ("eq", [first, others @ ..]) if !others.is_empty() => {
                 let tests = others.iter().map(|other| equal(first, other, tag)).collect::<Result<_, _>>()?;
@@ -318,12 +304,14 @@ impl Writer<'_> {
                 let tests = forms.iter().map(|form| form.clone().test(tag)).collect::<Result<_, _>>()?;
                 Ok(joined(tests, name, name == "and"))
             }
-            ("ternary", [yes, no, condition]) => {
+            ("ternary", [yes, no, condition]) if is_condition(&operands[2]) => {
                 let (yes, no) = (self.shown(yes, tag)?, self.shown(no, tag)?);
                 Ok(Form::Part(match condition.clone().test(tag)? {
                     Ok(true) => yes,
                     Ok(false) => no,
-                    Err(condition) => format!("{{{{#if {condition}}}}}{yes}{{{{else}}}}{no}{{{{/if}}}}"),
+                    Err(condition) => {
+                        self.joined(&[&format!("{{{{#if {condition}}}}}"), &yes, "{{else}}", &no, "{{/if}}"], tag)?
+                    }
                 }))
             }
             ("printf", [Form::Text(format), values @ ..]) => self.printf(format, values, tag).map(Form::Part),
@@ -331,8 +319,8 @@ impl Writer<'_> {
                 let shown = self.shown(one, tag)?;
                 match (self.spot, one) {
                     (Spot::Json, one) => Ok(Form::Call(format!("json {}", one.argument(tag)?))),
-                    (Spot::Quoted, _) => Ok(Form::Part(format!("\\\"{shown}\\\""))),
-                    (Spot::Plain, _) => Ok(Form::Part(format!("\"{shown}\""))),
+                    (Spot::Quoted, _) => self.joined(&["\\\"", &shown, "\\\""], tag).map(Form::Part),
+                    (Spot::Plain, _) => self.joined(&["\"", &shown, "\""], tag).map(Form::Part),
                 }
             }
             ("toString", [one]) => Ok(one.clone()),
@@ -343,6 +331,21 @@ impl Writer<'_> {
         }
     }
 
+    /// Converts the functions for the address of the repository.
+    fn of_repository(&mut self, path: &[String], arguments: &[Expr], tag: &Tag) -> Result<Form, Refusal> {
+        let is = |path: &[String], of: &str| path.join(".") == of;
+        let is_source = matches!(arguments, [Expr::Field(path)] if is(path, "app.spec.source.repoURL"));
+        let form = if is_source && is(path, "repo.FullNameByRepoURL") {
+            Form::Part("{{target.source.owner}}/{{target.source.project}}".to_owned())
+        } else if is_source && is(path, "repo.RepoURLToHTTPS") {
+            Form::Path("target.source.repository".to_owned())
+        } else {
+            return Err(tag.refuse("the function has no counterpart"));
+        };
+        self.differs(tag, REPOSITORY);
+        Ok(form)
+    }
+
     /// Joins texts and values. Only `%s` and `%v` have a counterpart.
     fn printf(&self, format: &str, values: &[Form], tag: &Tag) -> Result<String, Refusal> {
         let mut parts = format.replace("%v", "%s");
@@ -350,17 +353,31 @@ impl Writer<'_> {
             return Err(tag.refuse("`%%` has no counterpart"));
         }
         let mut values = values.iter();
-        let mut text = String::new();
+        let mut all = Vec::new();
         while let Some((before, after)) = parts.split_once("%s") {
             let Some(value) = values.next() else { return Err(tag.refuse("a value is missing")) };
-            text.push_str(&literal(before, self.spot));
-            text.push_str(&self.shown(value, tag)?);
+            if matches!(value, Form::Number(_)) {
+                return Err(tag.refuse("only texts have a counterpart"));
+            }
+            all.push(self.literal(before, tag)?);
+            all.push(self.shown(value, tag)?);
             parts = after.to_owned();
         }
         if parts.contains('%') || values.next().is_some() {
             return Err(tag.refuse("only %s and %v have a counterpart, one for each value"));
         }
-        Ok(text + &literal(&parts, self.spot))
+        all.push(self.literal(&parts, tag)?);
+        self.joined(&all.iter().map(String::as_str).collect::<Vec<_>>(), tag)
+    }
+}
+
+/// Whether the answer of an expression is true or false in Go.
+fn is_condition(expr: &Expr) -> bool {
+    const ALL: [&str; 6] = ["eq", "ne", "not", "contains", "hasPrefix", "hasSuffix"];
+    match expr {
+        Expr::Bool(_) => true,
+        Expr::Call(name, _) => ALL.contains(&name.as_str()),
+        Expr::Text(_) | Expr::Number(_) | Expr::Nil | Expr::Field(_) => false,
     }
 }
 
@@ -370,5 +387,7 @@ fn is_key(name: &str) -> bool {
     !name.is_empty() && name.chars().all(is_part)
 }
 
+#[cfg(test)]
+mod compared;
 #[cfg(test)]
 mod tests;

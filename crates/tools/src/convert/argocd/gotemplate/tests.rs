@@ -6,7 +6,10 @@ use super::*;
 
 /// Converts a source for Slack. `!`: it was refused.
 fn made(source: &str, spot: Spot) -> String {
-    let context = BTreeMap::from([("argocdUrl".to_owned(), "https://cd.example.com".to_owned())]);
+    let context = BTreeMap::from([
+        ("argocdUrl".to_owned(), "https://cd.example.com".to_owned()),
+        ("brace".to_owned(), "{status}}".to_owned()),
+    ]);
     let recipient = Recipient::Constant("deploys".to_owned());
     let scene = Scene { service: "slack", recipient: &recipient, context: &context, is_local: false };
     match convert(source, scene, spot) {
@@ -50,6 +53,7 @@ const CONVERTED: &[(&str, &str)] = &[
         "{{default (default message target.app.name) \"x\"}}",
     ),
     ("{{ printf \"%s-%v\" .app.metadata.name .context.argocdUrl }}", "{{target.app.name}}-https://cd.example.com"),
+    ("{{ if .app.metadata.name }}\na\n{{ end }}", "{{#if target.app.name}}\na\n{{/if}}"),
     ("{{ ternary \"a\" \"b\" (eq .app.metadata.name \"web\") }}", "{{#if (eq target.app.name \"web\")}}a{{else}}b{{/if}}"),
     (
         "{{if eq .app.metadata.name \"a\" \"b\"}}x{{else if contains \"c\" .app.metadata.name}}y{{else}}z{{end}}",
@@ -110,6 +114,16 @@ const REFUSED: &[(&str, &str)] = &[
     ("{{.app.metadata.name}}}", "a brace follows a tag"),
     ("{ {{- .app.metadata.name}}", "a brace is before a tag"),
     ("\\{{.app.metadata.name}}", "a backslash"),
+    ("{{\"{\"}}{{.context.brace}}", "a brace is before a tag"),
+    ("\\{{\"{{status}}\"}}", "a backslash"),
+    ("{{printf \"a\\\\%s\" .app.metadata.name}}", "a backslash"),
+    ("{{printf \"{%s\" .app.metadata.name}}", "a brace is before a tag"),
+    ("{{ternary \"a\" \"b\" .app.metadata.name}}", "no counterpart"),
+    ("{{replace \"\" \"x\" .app.metadata.name}}", "an empty text"),
+    ("{{trunc 0 .app.metadata.name}}", "with a number"),
+    ("{{gt .app.metadata.name \"a\"}}", "no counterpart"),
+    ("{{eq .app.metadata.name 5}}", "a comparison with a number"),
+    ("{{upper (or .app.metadata.name \"a\")}}", "cannot be an argument"),
     ("{{replace \"{\" \"x\" .app.metadata.name}}", "such characters"),
     ("{{if .app.metadata.name}}x", "not closed"),
 ];

@@ -7,6 +7,9 @@ use crate::convert::report::List;
 use crate::init::quoted;
 use relaybook_settings::manifests::field::below;
 
+/// Headers that have no credentials.
+const PLAIN: [&str; 5] = ["accept", "accept-language", "user-agent", "x-github-api-version", "x-requested-with"];
+
 impl Reading<'_, '_, '_> {
     pub(super) fn alertmanager(&mut self) {
         let targets: Vec<(String, String)> =
@@ -87,9 +90,9 @@ impl Reading<'_, '_, '_> {
                 let reference = json!({"secretKeyRef": {"name": SECRET, "key": key}});
                 self.made.endpoint.insert("auth".to_owned(), json!({"token": reference}));
                 self.ledger.put(List::Converted, &entry, format!("auth.token reads the key {key} of the Secret {SECRET}"));
-            } else if low == "authorization" || value.contains('$') {
+            } else if !PLAIN.contains(&low.as_str()) || value.contains('$') {
                 hidden.push(name);
-                let text = "it is a credential: endpoint.headersFrom reads it from a new Secret (see the steps)";
+                let text = "it can be a credential: endpoint.headersFrom reads it from a new Secret (see the steps)";
                 self.ledger.put(List::Differs, &entry, text);
             } else {
                 plain.insert(name, json!(value.replace("{{", "\\{{")));
