@@ -114,8 +114,9 @@ impl<'a> Ledger<'a> {
         });
     }
 
-    /// Mentions an error about a field, which need not exist.
+    /// Mentions an error about a field, which need not exist. A field that is null is absent, so the error replaces what was said of it.
     pub(super) fn error(&mut self, field: &str, text: impl Into<String>) {
+        self.items.retain(|item| item.list != List::Ignored || item.field != field);
         let (number, text): (_, String) = (self.items.len(), text.into());
         self.put(List::Error, field, text.clone());
         if self.items.len() == number {
